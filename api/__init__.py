@@ -1,0 +1,1 @@
+"""The HTTP layer: stateless, any number of replicas, no torch."""

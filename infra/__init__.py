@@ -1,0 +1,1 @@
+"""What crosses process borders: keys, messages, the stage log protocol, objects and encoders."""

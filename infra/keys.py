@@ -1,0 +1,114 @@
+"""Names of tasks, logs and keys. `functions.lua` says what each key holds and lists its lifetime."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ulid import ULID
+
+Role = Literal["control", "chunks"]
+JOB_CLASSES = ("interactive", "normal", "batch")
+FARM_STAGES = ("finish", "store")
+
+
+def new_id(prefix: str) -> str:
+    """`job_01J…`: a ULID behind what it names."""
+    return f"{prefix}_{ULID()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """(job, take, segment, stage): what a worker claims. `segment` is None for a stage that runs once per job."""
+
+    job: str
+    take: int
+    segment: int | None
+    stage: str
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.take}/{'j' if self.segment is None else self.segment}/{self.stage}"
+
+    @classmethod
+    def parse(cls, name: str) -> "Task":
+        job, take, segment, stage = name.split("/")
+        return cls(job, int(take), None if segment == "j" else int(segment), stage)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRef:
+    """One task's log and the server that it lives on."""
+
+    task: Task
+    on: Role
+
+    @property
+    def name(self) -> str:
+        return str(self.task)
+
+
+def out_log(job: str, take: int) -> LogRef:
+    """The log that listeners hear: what `finish` writes."""
+    return LogRef(Task(job, take, None, "finish"), "chunks")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys that callers read directly; everything else is touched by the functions only."""
+
+    prefix: str = "tts"
+    shard: int = 0
+
+    @property
+    def root(self) -> str:
+        return f"{self.prefix}:{{{self.shard}}}"
+
+    def job(self, job: str) -> str:
+        return f"{self.root}:job:{job}"
+
+    def segments(self, job: str) -> str:
+        return f"{self.root}:segments:{job}"
+
+    def tasks(self, job: str) -> str:
+        return f"{self.root}:tasks:{job}"
+
+    def task(self, task: Task) -> str:
+        return f"{self.root}:task:{task}"
+
+    def ready(self, pool: str, job_class: str) -> str:
+        return f"{self.root}:ready:{pool}:{job_class}"
+
+    def queued(self, model: str) -> str:
+        return f"{self.root}:queued:{model}"
+
+    def live(self) -> str:
+        return f"{self.root}:live"
+
+    def leased(self) -> str:
+        return f"{self.root}:leased"
+
+    def workers(self, pool: str) -> str:
+        return f"{self.root}:workers:{pool}"
+
+    def worker(self, worker: str) -> str:
+        return f"{self.root}:worker:{worker}"
+
+    def inbox(self, reader: str) -> str:
+        return f"{self.root}:inbox:{reader}"
+
+    def log(self, ref: LogRef) -> str:
+        return f"{self.root}:log:{ref.name}"
+
+    def log_meta(self, ref: LogRef) -> str:
+        return f"{self.root}:log:{ref.name}:meta"
+
+    def pressure(self) -> str:
+        return f"{self.root}:pressure"
+
+    def dead(self) -> str:
+        return f"{self.root}:dead"
+
+    def outbox(self) -> str:
+        return f"{self.root}:outbox"
+
+    def expiry(self) -> str:
+        """Sorted set of stored objects by the second at which they are to be deleted."""
+        return f"{self.root}:expiry"

@@ -1,0 +1,144 @@
+"""Everything that crosses Redis, with its encoding: requests, claims, chunks, marks, trailers.
+
+Payloads are raw little-endian arrays; records are JSON. Nothing here knows tensors.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from speechmill.infra.keys import Task
+
+PAYLOAD_VERSION = 1
+"""Of the request record and the farm's own logs. A worker leaves tasks of a higher version to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """What workers need of a validated request besides the segments' texts."""
+
+    voice: str
+    seed: int
+    response_format: str
+    sample_rate: int
+    """Of the `out` log and everything made from it, in Hz."""
+    channels: int
+    params: dict[str, Any] = field(default_factory=dict)
+    """Parameters that the model itself honours."""
+    stretch: float = 1.0
+    """Tempo that `finish` applies; 1.0 where the model speaks at the asked speed itself."""
+    silence_ms: int = 0
+    """Pause between segments."""
+    keep_s: int = 600
+    """How long the stored object is kept after the end."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "SpeechRequest":
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job as `submit` takes it."""
+
+    job: str
+    model: str
+    stages: tuple[str, ...]
+    segments: tuple[str, ...]
+    request: SpeechRequest
+    project: str = "default"
+    job_class: str = "interactive"
+    live: bool = False
+    """Somebody listens while it is made."""
+    timeout_s: float = 600.0
+    retention_s: int = 600
+    """How long records stay after the end."""
+    max_attempts: int = 3
+    ahead: int = 4
+    order: str = "independent"
+    notify: bool = False
+    """The end is told to the outside through the outbox."""
+    idempotency_key: str = ""
+
+    def record(self) -> str:
+        """Fields of the job's hash, as JSON."""
+        return json.dumps(
+            {
+                "model": self.model,
+                "stages": json.dumps(self.stages),
+                "project": self.project,
+                "class": self.job_class,
+                "live": int(self.live),
+                "timeout_ms": int(self.timeout_s * 1000),
+                "retention_s": self.retention_s,
+                "max_attempts": self.max_attempts,
+                "ahead": self.ahead,
+                "order": self.order,
+                "notify": int(self.notify),
+                "payload": PAYLOAD_VERSION,
+                "request": self.request.to_json(),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A task that is now ours, and what it takes to work on it."""
+
+    task: Task
+    token: str
+    text: str
+    attempts: int
+    solo: bool
+    """Suspected of harming its neighbours: runs alone."""
+    base: int
+    """Where a reader wants the log from; -1 for wherever it stands."""
+    model: str
+    stages: tuple[str, ...]
+    segments: int
+    joined: int
+    request: SpeechRequest
+    live: bool
+    ttl_s: int
+    """How long the log must stay: the job's time left plus retention."""
+    job_class: str
+
+    @property
+    def previous_stage(self) -> str | None:
+        """The model stage whose log a model stage reads; None for the first."""
+        at = self.stages.index(self.task.stage)
+        return self.stages[at - 1] if at else None
+
+
+@dataclass(frozen=True, slots=True)
+class WordMark:
+    """A word in a log, in the log's units."""
+
+    word: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a log, placed by the positions it covers. `trailer` is set on the last one, which is empty."""
+
+    start: int
+    end: int
+    payload: bytes = b""
+    marks: tuple[WordMark, ...] = ()
+    trailer: Mapping[str, Any] | None = None
+
+
+def encode_marks(marks: tuple[WordMark, ...]) -> str:
+    return json.dumps([[m.word, m.start, m.end] for m in marks], ensure_ascii=False) if marks else ""
+
+
+
+def problem(code: str, message: str) -> str:
+    """An error as it stands in job records and trailers."""
+    return json.dumps({"code": code, "message": message}, ensure_ascii=False)

@@ -1,0 +1,314 @@
+"""The functions of the stage log protocol as values: what to call, on which server, how to read the answer.
+
+Sync and asyncio callers run the same `Call`; see `client.py`. Every call may be sent twice without harm.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from speechmill.infra.keys import LogRef, Role, Task
+from speechmill.infra.messages import (
+    PAYLOAD_VERSION,
+    Claim,
+    LogChunk,
+    SpeechRequest,
+    Submission,
+    WordMark,
+    encode_marks,
+)
+
+T = TypeVar("T")
+Argument = bytes | str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One server-side function with its arguments."""
+
+    function: str
+    args: tuple[Argument, ...]
+    parse: Callable[[Any], T]
+    on: Role = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `submit` refuses beyond."""
+
+    queue_depth: int = 1000
+    project_jobs: int = 0
+    """Jobs of one project that have not ended; 0 for no limit."""
+    idempotency_s: int = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """`ok`, `exists` (same idempotency key), `full` or `quota`; `job` is set for the first two."""
+
+    answer: str
+    job: str
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The answer to `fence`; `state` is ok, fenced or closed, and the rest holds for ok only."""
+
+    state: str
+    end: int = 0
+    crc: int = 0
+    cursor: bytes = b""
+    trailer: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A log's state when a reader registered."""
+
+    first: int
+    end: int
+    trailer: bytes
+    header: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One emission. `crc` is the CRC-32 of the whole log up to `end`, as zlib.crc32 carries it on."""
+
+    start: int
+    end: int
+    crc: int
+    payload: bytes
+    marks: tuple[WordMark, ...] = ()
+    cursor: bytes = b""
+    urgent: bool = False
+    """`finish` waits for this segment: appended even when memory is short."""
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode()
+
+
+def submit(job: Submission, limits: Limits) -> Call[Submitted]:
+    """The job's record, first task, idempotency key and quota, all or nothing."""
+
+    def parse(raw: list[Any]) -> Submitted:
+        answer = _text(raw[0])
+        if answer in ("ok", "exists"):
+            return Submitted(answer, _text(raw[1]))
+        return Submitted(answer, "", int(raw[1]))
+
+    args = (job.job, job.idempotency_key, limits.idempotency_s, limits.queue_depth, limits.project_jobs, job.record())
+    return Call("submit", (*args, *job.segments), parse)
+
+
+def dispatch(model: str, job_class: str, first_stage: str) -> Call[str]:
+    """Fill the first stage's ready queue from the projects' backlogs."""
+    return Call("dispatch", (model, job_class, first_stage), _text)
+
+
+def _parse_claim(raw: list[Any]) -> Claim | str:
+    if raw[0] != b"task":
+        return _text(raw[0])
+    task, token, text, attempts, solo, base, model, stages, segments, joined, request, live, retention, left, cls = raw[1:]
+    return Claim(
+        task=Task.parse(_text(task)),
+        token=_text(token),
+        text=_text(text),
+        attempts=int(attempts),
+        solo=solo == b"1",
+        base=int(base),
+        model=_text(model),
+        stages=tuple(json.loads(stages)),
+        segments=int(segments),
+        joined=int(joined),
+        request=SpeechRequest.from_json(request),
+        live=live == b"1",
+        ttl_s=max(int(float(left)) // 1000, 0) + int(retention) + 1,
+        job_class=_text(cls),
+    )
+
+
+def claim(pool: str, worker: str, nonce: str, lease_ms: int, open_slots: int) -> Call[Claim | str]:
+    """A task of the pool, or `none`, or `alone`: a suspect waits until this worker's batch is empty."""
+    return Call("claim", (pool, worker, nonce, lease_ms, PAYLOAD_VERSION, open_slots), _parse_claim)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """`verdict` is ok, fenced, closed or done."""
+
+    verdict: str
+    joined: int
+
+
+def renew(lease_ms: int, held: Sequence[tuple[Task, str, int]]) -> Call[list[Renewed]]:
+    """Extend the leases of (task, token, own log's end)."""
+    args = tuple(value for task, token, end in held for value in (str(task), token, end))
+
+    def parse(raw: list[Any]) -> list[Renewed]:
+        return [Renewed(_text(raw[i]), int(raw[i + 1])) for i in range(0, len(raw), 2)]
+
+    return Call("renew", (lease_ms, *args), parse)
+
+
+def handback(task: Task, token: str, problem: str = "") -> Call[str]:
+    """Let go of a task. With a problem an attempt counts, and the next try runs alone."""
+    return Call("handback", (str(task), token, problem), _text)
+
+
+def commit(task: Task, token: str, result: str = "") -> Call[str]:
+    """The task is done; its log is sealed already. `result` comes from `store` only and ends the job."""
+    return Call("commit", (str(task), token, result), _text)
+
+
+def advance(task: Task, token: str, joined: int, samples: int) -> Call[str]:
+    """`finish` has joined so many segments: the next may start."""
+    return Call("advance", (str(task), token, joined, samples), _text)
+
+
+def reopen(task: Task, position: int) -> Call[str]:
+    """A reader misses what the task wrote from `position` on: reopened, running or closed."""
+    return Call("reopen", (str(task), position), _text)
+
+
+def reap(limit: int = 100) -> Call[list[str]]:
+    """Expired leases are ready again, late jobs end. Answers the jobs that ended by it."""
+    return Call("reap", (limit,), lambda raw: [_text(job) for job in raw])
+
+
+def end_job(job: str, state: str, problem: str = "") -> Call[str]:
+    """failed, cancelled or expired. Answers the state the job is in now."""
+    return Call("end_job", (job, state, problem), _text)
+
+
+def retry(job: str) -> Call[str]:
+    """A new take of a job that failed, was cancelled or expired: ok, unknown, or the state that forbids it."""
+    return Call("retry", (job,), _text)
+
+
+def beat(worker: str, report: str, lapse_ms: int, pools: Sequence[tuple[str, int]]) -> Call[str]:
+    """The worker is alive and serves (pool, slots)."""
+    return Call("beat", (worker, report, lapse_ms, *(value for pool in pools for value in pool)), _text)
+
+
+def leave(worker: str, pools: Sequence[str]) -> Call[str]:
+    """The worker goes."""
+    return Call("leave", (worker, *pools), _text)
+
+
+def fence(log: LogRef, token: str, base: int, ttl_s: int, header: str) -> Call[Fenced]:
+    """Install the token; make the log if there is none. No append before it."""
+
+    def parse(raw: list[Any]) -> Fenced:
+        return Fenced(_text(raw[0]), *raw[1:]) if len(raw) > 1 else Fenced(_text(raw[0]))
+
+    return Call("fence", (log.name, token, base, ttl_s, header), parse, log.on)
+
+
+def emit(log: LogRef, token: str, append: Append, ttl_s: int) -> Call[str]:
+    """Append: ok, fenced, closed, full (memory) or lost (not the log that the writer knew: claim anew)."""
+    a = append
+    marks = encode_marks(a.marks)
+    args = (log.name, token, a.start, a.end, a.crc, int(a.urgent), ttl_s, a.cursor, marks, a.payload)
+    return Call("emit", args, _text, log.on)
+
+
+def seal(log: LogRef, token: str, trailer: str) -> Call[str]:
+    """Nothing follows: ok, fenced, closed or lost."""
+    return Call("seal", (log.name, token, trailer), _text, log.on)
+
+
+def close(log: LogRef, trailer: str, ttl_s: int) -> Call[str]:
+    """The job has ended otherwise than by its last chunk; followers hear why."""
+    return Call("close", (log.name, trailer, ttl_s), _text, log.on)
+
+
+def follow(log: LogRef, inbox: str, ttl_s: int) -> Call[Followed | None]:
+    """Have hints of new chunks sent to an inbox. None while there is no such log."""
+    return Call("follow", (log.name, inbox, ttl_s), lambda raw: Followed(*raw) if raw else None, log.on)
+
+
+def unfollow(log: LogRef, inbox: str) -> Call[int]:
+    return Call("unfollow", (log.name, inbox), int, log.on)
+
+
+def trim(log: LogRef, position: int) -> Call[int]:
+    """Drop chunks that end at `position`, a chunk border, or before it."""
+    return Call("trim", (log.name, position), int, log.on)
+
+
+def retire(logs: Sequence[LogRef], ttl_s: int, on: Role) -> Call[int]:
+    """How long the logs of an ended task stay; 0 removes them."""
+    return Call("retire", (ttl_s, *(log.name for log in logs)), int, on)
+
+
+class Hole(Exception):
+    """What comes next is not where the reader stands: it must read the log itself, or have it made again."""
+
+
+class LogReader:
+    """One reader's position in one log: turns entries and hints into chunks in order, each exactly once.
+
+    `frame_bytes` is the payload's size per frame where a chunk may be cut, so that a log made again with other
+    borders can be read on; 0 for payloads that only make sense whole.
+    """
+
+    def __init__(self, position: int = 0, frame_bytes: int = 0) -> None:
+        self.position = position
+        self.entry = f"{position}-0"
+        self.ended = False
+        self._frame_bytes = frame_bytes
+
+    def hint(self, fields: dict[bytes, bytes]) -> list[LogChunk]:
+        """What an inbox entry brings. Raises Hole when the log must be read instead."""
+        if self.ended:
+            return []
+        end = int(fields[b"e"])
+        if b"t" in fields:
+            if end != self.position:
+                raise Hole
+            return [self._end(fields[b"t"])]
+        if end <= self.position:
+            return []
+        if not fields[b"d"]:
+            raise Hole
+        marks = fields[b"m"]
+        chunk = self._take(int(fields[b"s"]), end, fields[b"d"])
+        self.entry = f"{end}-{1 if marks else 0}"
+        return [LogChunk(chunk.start, end, chunk.payload, _marks(marks))]
+
+    def entries(self, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[LogChunk]:
+        """What reading the log after `entry` brought. Raises Hole when the chunks do not join on."""
+        chunks: list[LogChunk] = []
+        for entry, fields in entries:
+            end = int(entry.split(b"-")[0])
+            if b"t" in fields:
+                if end != self.position:
+                    raise Hole
+                chunks.append(self._end(fields[b"t"]))
+            elif b"m" in fields:
+                chunks.append(LogChunk(end, end, b"", _marks(fields[b"m"])))
+            elif end > self.position:
+                chunks.append(self._take(int(fields[b"s"]), end, fields[b"d"]))
+            self.entry = entry.decode()
+        return chunks
+
+    def _end(self, trailer: bytes) -> LogChunk:
+        self.ended = True
+        self.entry = f"{self.position}-2"
+        return LogChunk(self.position, self.position, trailer=json.loads(trailer))
+
+    def _take(self, start: int, end: int, payload: bytes) -> LogChunk:
+        """Readers never skip; of a chunk that begins before the position only the rest is new."""
+        if start > self.position or (start < self.position and not self._frame_bytes):
+            raise Hole
+        chunk = LogChunk(self.position, end, payload[(self.position - start) * self._frame_bytes :])
+        self.position = end
+        return chunk
+
+
+def _marks(text: bytes) -> tuple[WordMark, ...]:
+    return tuple(WordMark(*mark) for mark in json.loads(text)) if text else ()
