@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -166,10 +166,14 @@ class EmbeddedValkey(_Server):
         return f"unix://{self._socket}"
 
     def _prepare(self) -> None:
+        note = self.data_dir / "socket"
+        if note.exists():  # The farm before us was killed.
+            _remove_socket(Path(note.read_text()))
+        note.write_text(str(self._socket))
         self._socket.parent.mkdir(mode=0o700)
 
     def _release(self) -> None:
-        shutil.rmtree(self._socket.parent, ignore_errors=True)
+        _remove_socket(self._socket)
 
     def _clear_sockets(self) -> None:
         self._socket.unlink(missing_ok=True)
@@ -265,6 +269,7 @@ class EmbeddedS3(_Server):
                 retries={"total_max_attempts": 1},
                 connect_timeout=1,
                 read_timeout=5,
+                proxies={},
             ),
         )
         try:
@@ -314,6 +319,12 @@ def _short_folder() -> Path:
             if len(os.fsencode(folder / "valkey.sock")) <= SOCKET_PATH_BYTES:
                 return folder
     raise EmbeddedFailed("there is no writable temp folder with a path short enough for a unix socket")
+
+
+def _remove_socket(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        path.parent.rmdir()
 
 
 def _valkey_binary() -> str:

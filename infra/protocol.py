@@ -296,6 +296,10 @@ class LogReader:
             self.entry = entry.decode()
         return chunks
 
+    def spilled(self, start: int, payload: bytes) -> list[LogChunk]:
+        """PCM that has left the log, covering the position. Raises Hole when it does not."""
+        return [self._take(start, start + len(payload) // self._frame_bytes, payload)]
+
     def _end(self, trailer: bytes) -> LogChunk:
         self.ended = True
         self.entry = f"{self.position}-2"
@@ -307,6 +311,7 @@ class LogReader:
             raise Hole
         chunk = LogChunk(self.position, end, payload[(self.position - start) * self._frame_bytes :])
         self.position = end
+        self.entry = f"{end}-0"
         return chunk
 
 

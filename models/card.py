@@ -74,6 +74,8 @@ class StageCard(CardPart):
     slots: Annotated[int, Field(gt=0)]
     threads: Annotated[int, Field(gt=0)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
+    batch: Annotated[int, Field(ge=0)] = 0
+    """Slots that one step takes at most; 0 for all that are ready."""
     live_chunks: tuple[int, ...] = ()
     bulk_chunk: int = 0
 

@@ -6,7 +6,12 @@ from uuid import uuid4
 import boto3
 import pytest
 from botocore.config import Config
+from hypothesis import settings
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+
+# A busy machine is not a failure.
+settings.register_profile("farm", deadline=None)
+settings.load_profile("farm")
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,8 @@ def stft(signal: Tensor, window: Tensor, hop: int, reflect: tuple[int, int] = (0
     """
     if any(reflect):
         signal = fn.pad(signal[None], reflect, mode="reflect")[0]
-    return torch.fft.rfft(signal.unfold(0, len(window), hop) * window)
+    spectra: Tensor = torch.fft.rfft(signal.unfold(0, len(window), hop) * window)
+    return spectra
 
 
 class OverlapAdd:

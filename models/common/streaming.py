@@ -44,7 +44,7 @@ class Lanes:
         After it `valid` picks what the convolution is right about, and `lengths` counts that.
         """
         parts: list[Tensor] = []
-        for stream, fresh in zip(self.streams, self.rows.split(self.lengths), strict=True):
+        for stream, fresh in zip(self.streams, torch.split(self.rows, self.lengths), strict=True):
             tail = [fresh.new_zeros(self.reach, fresh.shape[1])] if stream.ended else []
             wide = torch.cat([stream.context[layer], fresh, *tail])
             stream.context[layer] = wide[-2 * self.reach :].clone()
@@ -57,7 +57,7 @@ class Lanes:
         if len(self.lengths) == 1:
             return rows
         sizes = [size for length in self.lengths for size in (length, 2 * self.reach)][:-1]
-        return torch.cat(rows.split(sizes)[::2])
+        return torch.cat(torch.split(rows, sizes)[::2])
 
 
 def pad_rows(rows: Tensor, reach: int) -> Tensor:

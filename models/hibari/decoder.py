@@ -55,4 +55,4 @@ class Decoder:
         for layer, block in enumerate(self.blocks, start=1):
             wide = lanes.widen(layer)
             lanes.rows = block.mix(lanes.valid(block.convolve(wide)), lanes.valid(wide[_REACH:-_REACH]))
-        return list(self.head(self.norm(lanes.rows)).split(lanes.lengths))
+        return list(torch.split(self.head(self.norm(lanes.rows)), lanes.lengths))

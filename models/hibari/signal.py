@@ -58,9 +58,11 @@ class PulseTrain:
 
     def spectra(self, start: int, end: int) -> Tensor:
         """Centred spectra of frames start to end, [end - start, bins] complex64."""
-        first, last = max(start - _HALF_WINDOW_HOPS, 0), min(end + _HALF_WINDOW_HOPS - 1, self.frames)
-        missing = first - (start - _HALF_WINDOW_HOPS), end + _HALF_WINDOW_HOPS - 1 - last
-        return stft(self.samples(first, last), WINDOW / HOP, HOP, (missing[0] * HOP, missing[1] * HOP))
+        before, after = start - _HALF_WINDOW_HOPS, end + _HALF_WINDOW_HOPS - 1
+        # Mirroring half a window takes one hop more than that.
+        first, last = max(before, 0), min(max(after, _HALF_WINDOW_HOPS + 1), self.frames)
+        mirrored = (first - before) * HOP, max(after - last, 0) * HOP
+        return stft(self.samples(first, last), WINDOW / HOP, HOP, mirrored)[: end - start]
 
     def samples(self, start: int, end: int) -> Tensor:
         """All harmonics below 11 kHz with amplitude 1, silence where unvoiced: [(end - start)·HOP]."""

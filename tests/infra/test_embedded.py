@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import boto3
@@ -14,6 +15,9 @@ import redis
 from speechmill.infra import embedded
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.errors import EmbeddedFailed
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.service_resource import Bucket
 
 Start = Callable[[EmbeddedValkey | EmbeddedS3], None]
 
@@ -42,7 +46,7 @@ def socket_of(server: EmbeddedValkey) -> Path:
     return Path(urlsplit(server.url).path)
 
 
-def bucket_of(server: EmbeddedS3) -> "boto3.resources.base.ServiceResource":
+def bucket_of(server: EmbeddedS3) -> "Bucket":
     return boto3.resource(
         "s3",
         endpoint_url=server.endpoint_url,
@@ -107,16 +111,18 @@ def test_a_server_ends_with_a_killed_farm(tmp_path: Path, start: Start) -> None:
 import signal
 from pathlib import Path
 from speechmill.infra.embedded import EmbeddedValkey
-EmbeddedValkey(Path({str(tmp_path)!r})).start()
-print(flush=True)
+server = EmbeddedValkey(Path({str(tmp_path)!r}))
+server.start()
+print(server.url, flush=True)
 signal.pause()
 """
     with subprocess.Popen([sys.executable, "-c", farm], stdout=subprocess.PIPE) as process:
         assert process.stdout
-        process.stdout.readline()
+        url = process.stdout.readline().decode().strip()
         process.kill()
     # Succeeds only when the orphan has let go of the lock that it inherited.
     start(EmbeddedValkey(tmp_path))
+    assert not Path(urlsplit(url).path).parent.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent's thread")

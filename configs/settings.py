@@ -1,0 +1,179 @@
+"""All settings. Later sources win: defaults, a TOML profile, `SPEECHMILL_*` variables, `--set` on the command line.
+
+`default.toml` beside this file writes the defaults out with their meaning; a test keeps the two equal.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
+
+PROFILE_VARIABLE = "SPEECHMILL_PROFILE"
+
+
+class SettingsError(Exception):
+    """Settings or a profile cannot be used; the text says which and why."""
+
+
+class Section(BaseModel):
+    """Unknown keys are errors, so that a typing mistake never passes silently."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Redis(Section):
+    control_url: str = ""
+    chunks_url: str = ""
+    prefix: str = "tts"
+    max_memory_mb: Annotated[int, Field(ge=64)] = 512
+    memory_mark: Annotated[float, Field(gt=0, le=1)] = 0.8
+
+
+class S3(Section):
+    endpoint_url: str = ""
+    public_endpoint_url: str = ""
+    bucket: str = "tts-audio"
+    region: str = "us-east-1"
+    access_key: str = ""
+    secret_key: str = ""
+
+
+class Celery(Section):
+    broker_url: str = ""
+    threads: Annotated[int, Field(gt=0)] = 4
+    sweep_every_s: Annotated[int, Field(gt=0)] = 60
+
+
+class Api(Section):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8091
+    drain_s: Annotated[float, Field(ge=0)] = 60.0
+
+
+class Limits(Section):
+    sync_input_chars: Annotated[int, Field(gt=0)] = 16_384
+    body_bytes: Annotated[int, Field(gt=0)] = 16_777_216
+    queue_depth: Annotated[int, Field(gt=0)] = 1000
+    project_jobs: Annotated[int, Field(ge=0)] = 0
+    max_interactive_wait_s: Annotated[float, Field(gt=0)] = 30.0
+    first_audio_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    sync_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    unread_audio_s: Annotated[float, Field(gt=0)] = 30.0
+
+
+class Retention(Section):
+    logs_s: Annotated[int, Field(ge=0)] = 60
+    sync_result_s: Annotated[int, Field(gt=0)] = 600
+    result_s: Annotated[int, Field(gt=0)] = 86_400
+    replay_window_s: Annotated[float, Field(gt=0)] = 120.0
+
+
+class Worker(Section):
+    lease_s: Annotated[float, Field(gt=0)] = 10.0
+    stuck_step_s: Annotated[float, Field(gt=0)] = 60.0
+    drain_s: Annotated[float, Field(ge=0)] = 10.0
+    max_attempts: Annotated[int, Field(gt=0)] = 3
+    max_rss_mb: Annotated[int, Field(ge=0)] = 0
+
+
+class StageOverride(Section):
+    """Per stage, by `"model/stage"`; what is not set comes from the model's card."""
+
+    slots: Annotated[int | None, Field(gt=0)] = None
+    threads: Annotated[int | None, Field(gt=0)] = None
+    device: str | None = None
+    live_chunks: tuple[int, ...] | None = None
+    bulk_chunk: int | None = None
+
+
+class WorkerGroup(Section):
+    """Some equal worker processes. No models means every served one; no stages means all, the farm's own included."""
+
+    models: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    processes: Annotated[int, Field(ge=0)] = 1
+
+
+class Settings(BaseSettings):
+    """One object, built once at the edge and passed down."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SPEECHMILL_", env_nested_delimiter="__", extra="forbid", nested_model_default_partial_update=True
+    )
+
+    models: tuple[str, ...] = ("hibari",)
+    default_model: str = ""
+    data_dir: Path = Path("data")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    redis: Redis = Redis()
+    s3: S3 = S3()
+    celery: Celery = Celery()
+    api: Api = Api()
+    limits: Limits = Limits()
+    retention: Retention = Retention()
+    worker: Worker = Worker()
+    workers: tuple[WorkerGroup, ...] = (WorkerGroup(),)
+    stages: dict[str, StageOverride] = {}
+
+    @property
+    def chunks_url(self) -> str:
+        return self.redis.chunks_url or self.redis.control_url
+
+
+def _parse_set(assignment: str) -> tuple[list[str], Any]:
+    path, equals, text = assignment.partition("=")
+    if not equals or not path:
+        raise SettingsError(f"--set {assignment}: expected KEY=VALUE, such as api.port=8092")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return path.split("."), value
+
+
+def _nest(assignments: Sequence[str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for assignment in assignments:
+        path, value = _parse_set(assignment)
+        branch = tree
+        for key in path[:-1]:
+            branch = branch.setdefault(key, {})
+        branch[path[-1]] = value
+    return tree
+
+
+def _explain(error: ValidationError) -> str:
+    """One line: which setting, and what is wrong with it."""
+    return "; ".join(f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors())
+
+
+def load(profile: Path | None = None, assignments: Sequence[str] = ()) -> Settings:
+    """Build the settings. The profile falls back to `SPEECHMILL_PROFILE`. Raises SettingsError in one line."""
+    path = profile or (Path(os.environ[PROFILE_VARIABLE]) if os.environ.get(PROFILE_VARIABLE) else None)
+    if path is not None:
+        try:
+            tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"cannot read profile {path}: {error}") from error
+
+    class Profiled(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource, *_: Any, **__: Any,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            sources = (init_settings, env_settings)
+            return (*sources, TomlConfigSettingsSource(settings_cls, path)) if path else sources
+
+    try:
+        return Profiled(**_nest(assignments))
+    except ValidationError as error:
+        raise SettingsError(f"settings: {_explain(error)}") from error
+    except PydanticSettingsError as error:
+        raise SettingsError(f"settings: {error}") from error

@@ -1,0 +1,270 @@
+"""The reading side of a worker: claims tasks while there are free slots, and feeds them their input logs.
+
+Each Redis server has one thread that blocks on this worker's inbox there; the control server's also watches the ready
+queues. Inbox entries are hints: on a hole or a second of silence the log itself is read.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
+from speechmill.infra.errors import StoreUnavailable
+from speechmill.infra.jobs import log_of
+from speechmill.infra.keys import JOB_CLASSES, LogRef, Role
+from speechmill.infra.messages import Claim, LogChunk
+from speechmill.infra.protocol import Fenced, Hole, LogReader, claim, commit, fence, follow, handback, reopen, unfollow
+from speechmill.infra.spill import Spill
+from speechmill.models.stage import Chunk, Mark, Resume
+from speechmill.workers.finish import Cursor
+from speechmill.workers.loop import Loop, Runner
+from speechmill.workers.opening import log_header
+from speechmill.workers.work import Drop, Feed, Open, Work, frame_bytes, input_logs
+
+log = logging.getLogger(__name__)
+READ_COUNT = 64
+SILENCE_S = 1.0
+RETRY_S = 0.2
+INBOX_TTL_S = 60
+
+
+class Intake:
+    """Claims and follows. Every LogReader is touched under one lock, whichever thread brings news of it."""
+
+    def __init__(self, client: Client, loop: Loop, worker: str, lease_ms: int, spill: Spill) -> None:
+        self._client = client
+        self._loop = loop
+        self._worker = worker
+        self._inbox = client.keys.inbox(worker)
+        self._lease_ms = lease_ms
+        self._spill = spill
+        self._lock = threading.RLock()
+        self._following: dict[str, Work] = {}
+        self._held: dict[str, Work] = {}
+        self._claims = 0
+        self._draining = False
+        self._stop = False
+        self._threads = [
+            threading.Thread(target=self._watch, args=(role,), name=f"intake-{role}", daemon=True)
+            for role, _ in client.servers()
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def drain(self) -> None:
+        """Claim nothing more."""
+        self._draining = True
+
+    def stop(self) -> None:
+        self._stop = True
+        self._draining = True
+        for thread in self._threads:
+            thread.join(timeout=BLOCK_MS / 1000 + 1)
+
+    def held(self) -> list[Work]:
+        """Every task that this worker owns now."""
+        with self._lock:
+            return list(self._held.values())
+
+    def let_go(self, work: Work) -> None:
+        """Forget a task that ended or was lost."""
+        with self._lock:
+            if self._held.get(str(work.task)) is work:
+                del self._held[str(work.task)]
+            if work.inputs and self._following.get(work.inputs[0].name) is work:
+                del self._following[work.inputs[0].name]
+
+    def poke(self) -> None:
+        """Have the control thread look for work at once: a slot became free."""
+        if not self._draining:
+            with suppress(*UNAVAILABLE):
+                self._client.server("control").xadd(self._inbox, {"poke": b"1"}, maxlen=4096)
+
+    # -- watching ---------------------------------------------------------------------------------------------------
+
+    def _watch(self, role: Role) -> None:
+        server, inbox = self._client.server(role), self._inbox
+        seen: dict[str, str] = {}
+        looked = 0.0
+        while not self._stop:
+            try:
+                if inbox not in seen:
+                    seen[inbox] = server.xadd(inbox, {"poke": b"1"}, maxlen=4096).decode()
+                streams = {inbox: seen[inbox]} | {key: seen.get(key, "0-0") for key in self._ready_queues(role)}
+                reply = read_entries(server.xread(streams, count=READ_COUNT, block=BLOCK_MS))
+                for key, entries in reply.items():
+                    seen[key.decode()] = entries[-1][0].decode()
+                self._take_news(reply.pop(inbox.encode(), []))
+                if role == "control":
+                    self._claim_all()
+                if time.monotonic() - looked > SILENCE_S / 2:
+                    looked = time.monotonic()
+                    server.expire(inbox, INBOX_TTL_S)
+                    self._look_after_silence(role)
+            except UNAVAILABLE as error:
+                log.warning("server away", extra={"server": role, "error": str(error)})
+                seen.pop(inbox, None)
+                time.sleep(RETRY_S)
+
+    def _ready_queues(self, role: Role) -> list[str]:
+        """Queues that could fill a free slot; none on a server that holds no queues."""
+        if role != "control" or self._draining:
+            return []
+        pools = [runner.pool for runner in self._loop.runners.values() if runner.taken < runner.slots]
+        return [self._client.keys.ready(pool, job_class) for pool in pools for job_class in JOB_CLASSES]
+
+    def _take_news(self, entries: Sequence[Entry]) -> None:
+        for _, fields in entries:
+            if b"l" in fields:
+                with self._lock:
+                    work = self._following.get(fields[b"l"].decode())
+                    if work is not None:
+                        self._hint(work, fields)
+            elif b"closed" in fields:
+                with self._lock:
+                    closed = self._held.get(fields[b"closed"].decode())
+                if closed is not None:
+                    self.drop(closed, "closed")
+
+    # -- claiming ---------------------------------------------------------------------------------------------------
+
+    def _claim_all(self) -> None:
+        """Fill free slots, the last stage first: what is begun is finished before more is begun."""
+        for runner in reversed(list(self._loop.runners.values())):
+            while not self._draining and runner.reserve():
+                claimed = self._claim(runner)
+                if claimed is None:
+                    runner.unreserve()
+                    break
+                self._begin(runner, claimed)
+
+    def _claim(self, runner: Runner) -> Claim | None:
+        self._claims += 1
+        nonce = f"{self._worker}.{self._claims}"
+        answer = self._client.run(claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1))
+        return answer if isinstance(answer, Claim) else None
+
+    def _begin(self, runner: Runner, claimed: Claim) -> None:
+        task = claimed.task
+        own = None if task.stage == "store" else log_of(task, claimed.stages)
+        work = Work(claim=claimed, pool=runner.pool, log=own, joined=claimed.joined)
+        log.info("claimed", extra={"job": task.job, "segment": task.segment, "stage": task.stage})
+        stands = self._fence(work) if own is not None else Fenced("ok")
+        if stands.state != "ok" or stands.trailer:
+            # somebody newer has it, the job has ended, or a predecessor wrote all of it and only the commit is missing
+            finished = stands.state == "ok"
+            self._client.run(commit(task, claimed.token) if finished else handback(task, claimed.token))
+            runner.unreserve()
+            return
+        work.end, work.crc = stands.end, stands.crc
+        cursor = Cursor.decode(stands.cursor) if task.stage == "finish" else Cursor()
+        work.inputs = input_logs(claimed, cursor.segment)
+        replay = own is not None and runner.card.resume == "replay"
+        output = self._read_own(own) if own is not None and replay else b""
+        with self._lock:
+            self._held[str(task)] = work
+            self._loop.put(Open(work, Resume(stands.end, output, stands.cursor)))
+            self._follow_next(work)
+
+    def _fence(self, work: Work) -> Fenced:
+        assert work.log is not None
+        claimed = work.claim
+        call = fence(work.log, claimed.token, claimed.base, claimed.ttl_s, log_header(claimed))
+        return self._client.run(call)
+
+    def _read_own(self, own: LogRef) -> bytes:
+        reader, parts = LogReader(), []
+        while entries := self._client.read_log(own, reader.entry, READ_COUNT):
+            parts += [chunk.payload for chunk in reader.entries(entries)]
+        return b"".join(parts)
+
+    # -- following --------------------------------------------------------------------------------------------------
+
+    def _follow_next(self, work: Work) -> None:
+        """Register with the first of the logs still to be read, and read what it holds."""
+        if not work.inputs:
+            return
+        source = work.inputs[0]
+        work.reader = LogReader(0, frame_bytes(source, work.claim.request.channels))
+        work.last_input = time.monotonic()
+        self._following[source.name] = work
+        self._client.run(follow(source, self._worker, work.claim.ttl_s))
+        self._read(work)
+
+    def _hint(self, work: Work, fields: dict[bytes, bytes]) -> None:
+        assert work.reader is not None
+        try:
+            self._pass_on(work, work.reader.hint(fields))
+        except Hole:
+            self._read(work)
+
+    def _read(self, work: Work) -> None:
+        """Read the log itself until nothing more is there."""
+        reader, source = work.reader, work.inputs[0]
+        assert reader is not None
+        try:
+            while not reader.ended and (entries := self._client.read_log(source, reader.entry, READ_COUNT)):
+                self._pass_on(work, reader.entries(entries))
+                if work.reader is not reader:
+                    return
+        except Hole:
+            self._recover(work)
+
+    def _pass_on(self, work: Work, chunks: Sequence[LogChunk]) -> None:
+        for chunk in chunks:
+            work.last_input = time.monotonic()
+            marks = tuple(Mark(mark.word, mark.start, mark.end) for mark in chunk.marks)
+            final = chunk.trailer is not None
+            self._loop.put(Feed(work, Chunk(chunk.start, chunk.end, chunk.payload, marks, final)))
+            if final:
+                self._input_ended(work)
+
+    def _input_ended(self, work: Work) -> None:
+        source = work.inputs.popleft()
+        self._following.pop(source.name, None)
+        self._client.run(unfollow(source, self._worker))
+        self._follow_next(work)
+
+    def _look_after_silence(self, role: Role) -> None:
+        """Hints may be lost, logs too."""
+        with self._lock:
+            quiet = time.monotonic() - SILENCE_S
+            for work in list(self._following.values()):
+                if work.inputs and work.inputs[0].on == role and work.last_input < quiet:
+                    self._read(work)
+                    if work.inputs and work.last_input < quiet and not self._exists(work.inputs[0]):
+                        self._recover(work)
+
+    def _exists(self, source: LogRef) -> bool:
+        return bool(self._client.server(source.on).exists(self._client.keys.log_meta(source)))
+
+    def _recover(self, work: Work) -> None:
+        """The input does not join on: read it from the spilled objects, or have it made again."""
+        reader, source = work.reader, work.inputs[0]
+        assert reader is not None
+        work.last_input = time.monotonic()
+        try:
+            spilled = self._spill.read(source, reader.position)
+        except StoreUnavailable as error:
+            log.warning("store away", extra={"job": work.task.job, "error": str(error)})
+            return
+        if spilled:
+            self._pass_on(work, reader.spilled(*spilled))
+            self._read(work)
+            return
+        answer = self._client.run(reopen(source.task, reader.position))
+        log.warning("input lost", extra={"job": work.task.job, "log": source.name, "answer": answer})
+        if answer == "closed":
+            self.drop(work, "closed")
+
+    def drop(self, work: Work, why: str) -> None:
+        """The task is not ours any more: free its slot and give it back, if there is anything to give."""
+        work.gone = True
+        self._loop.put(Drop(work))
+        self._client.run(handback(work.task, work.claim.token))
+        self.let_go(work)
+        log.info("dropped", extra={"job": work.task.job, "stage": work.task.stage, "why": why})

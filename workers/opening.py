@@ -1,0 +1,38 @@
+"""From a claim to what a stage is opened with."""
+
+import json
+
+from speechmill.infra.keys import FARM_STAGES
+from speechmill.infra.messages import Claim
+from speechmill.models.registry import cards
+from speechmill.models.stage import StageTask
+from speechmill.workers.finish import FarmTask
+
+
+def stage_task(claim: Claim) -> StageTask:
+    """The task in the stage's own terms; the farm's stages are told about the job as well."""
+    task, request = claim.task, claim.request
+    common = {
+        "job": task.job,
+        "take": task.take,
+        "segment": task.segment if task.segment is not None else -1,
+        "text": claim.text,
+        "voice": request.voice,
+        "seed": request.seed,
+        "params": request.params,
+        "live": claim.live,
+    }
+    if task.stage not in FARM_STAGES:
+        return StageTask(**common)  # type: ignore[arg-type]
+    native = cards()[claim.model].sample_rate
+    return FarmTask(**common, request=request, segments=claim.segments, native_rate=native, token=claim.token)  # type: ignore[arg-type]
+
+
+def log_header(claim: Claim) -> str:
+    """What the task's log holds, as JSON: unit, rate (per second), dtype, channels and payload version."""
+    request, card = claim.request, cards()[claim.model]
+    if claim.task.stage in FARM_STAGES:
+        layout = {"unit": "pcm", "rate": request.sample_rate, "dtype": "s16le", "channels": request.channels, "version": 1}
+    else:
+        layout = card.stage(claim.task.stage).model_dump(include={"unit", "rate", "dtype", "channels", "version"})
+    return json.dumps(layout)

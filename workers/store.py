@@ -1,0 +1,138 @@
+"""The farm's stage that turns a job's `out` log into one object in S3. It starts from 0 after a crash.
+
+The key holds the claim's token, so two claims never write the same object; the commit decides which one counts, and
+the retention sweep takes the others. Encoding runs in the step, the upload on a thread of its own.
+"""
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, cast
+
+from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES, AudioFormat, FileWriter, file_writer
+from speechmill.infra.errors import StoreUnavailable
+from speechmill.infra.objects import ObjectStore
+from speechmill.models.stage import Chunk, Emission, Mark, Resume, StageTask
+from speechmill.workers.finish import FarmTask
+
+log = logging.getLogger(__name__)
+SPOOL_BYTES = 8 << 20
+"""Files up to this size stay in memory until they are uploaded."""
+UPLOADS = 4
+RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class _Filing:
+    """One job's file in the making."""
+
+    task: FarmTask
+    file: BinaryIO
+    writer: FileWriter
+    frames: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    inbox: list[Chunk] = field(default_factory=list)
+    upload: Future[dict[str, Any]] | None = None
+    closed: threading.Event = field(default_factory=threading.Event)
+
+
+class Store:
+    """A stepper like any model's; its only emission is the result record."""
+
+    def __init__(self, objects: ObjectStore, register: Callable[[str, float], None], wake: Callable[[], None]) -> None:
+        """`register(key, due)` notes when an object may be deleted (Unix seconds); `wake` tells of a finished upload."""
+        self._objects = objects
+        self._register = register
+        self._wake = wake
+        self._filings: dict[int, _Filing] = {}
+        self._pool = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
+
+    def warm(self) -> None:
+        """Nothing to warm."""
+
+    def open(self, slot: int, task: StageTask, resume: Resume) -> None:
+        assert isinstance(task, FarmTask)
+        request = task.request
+        file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  closed with the slot
+        writer = file_writer(cast(AudioFormat, request.response_format), request.sample_rate, request.channels, file)
+        self._filings[slot] = _Filing(task, file, writer)
+
+    def feed(self, slot: int, chunk: Chunk) -> None:
+        self._filings[slot].inbox.append(chunk)
+
+    def runnable(self, slot: int) -> bool:
+        filing = self._filings[slot]
+        return bool(filing.inbox) or (filing.upload is not None and filing.upload.done())
+
+    def step(self, slots: Sequence[int]) -> list[Emission]:
+        emissions: list[Emission] = []
+        for slot in slots:
+            filing = self._filings[slot]
+            chunks, filing.inbox = filing.inbox, []
+            for chunk in chunks:
+                self._take(filing, chunk)
+            if filing.upload is not None and filing.upload.done():
+                emissions.append(Emission(slot, final=True, trailer=filing.upload.result()))
+        return emissions
+
+    def close(self, slot: int) -> None:
+        filing = self._filings.pop(slot, None)
+        if filing is None:
+            return
+        filing.closed.set()
+        if filing.upload is None or filing.upload.done() or filing.upload.cancel():
+            filing.file.close()
+
+    def _take(self, filing: _Filing, chunk: Chunk) -> None:
+        if chunk.payload:
+            filing.writer.write(chunk.payload)
+            filing.frames += chunk.end - chunk.start
+        filing.marks += chunk.marks
+        if chunk.final:
+            filing.writer.finish()
+            filing.upload = self._pool.submit(self._upload, filing)
+            filing.upload.add_done_callback(lambda _: self._wake())
+
+    def _upload(self, filing: _Filing) -> dict[str, Any]:
+        """Put the file, for as long as it takes and the slot is ours. Answers the job's result record."""
+        request = filing.task.request
+        audio_format = cast(AudioFormat, request.response_format)
+        key = object_key(filing.task, EXTENSIONS[audio_format])
+        while True:
+            try:
+                self._register(key, time.time() + request.keep_s)
+                filing.file.seek(0)
+                stored = self._objects.put_once(key, filing.file, MEDIA_TYPES[audio_format])
+                break
+            except StoreUnavailable as error:
+                log.warning("store away", extra={"job": filing.task.job, "error": str(error)})
+                if filing.closed.wait(RETRY_S):
+                    raise
+        return {
+            "key": key,
+            "format": audio_format,
+            "media_type": MEDIA_TYPES[audio_format],
+            "bytes": stored.size_bytes,
+            "sha256": stored.sha256,
+            "sample_rate": request.sample_rate,
+            "channels": request.channels,
+            "frames": filing.frames,
+            "duration_ms": round(filing.frames * 1000 / request.sample_rate),
+            "seed": request.seed,
+            "word_timestamps": [_times(mark, request.sample_rate) for mark in filing.marks] or None,
+        }
+
+
+def object_key(task: FarmTask, extension: str) -> str:
+    """`audio/2026/11/30/<job>/<take>-<claim>.wav`"""
+    day = datetime.now(UTC).strftime("%Y/%m/%d")
+    return f"audio/{day}/{task.job}/{task.take}-{task.token.replace(':', '-')}.{extension}"
+
+
+def _times(mark: Mark, rate: int) -> dict[str, Any]:
+    return {"word": mark.word, "start_ms": round(mark.start * 1000 / rate), "end_ms": round(mark.end * 1000 / rate)}

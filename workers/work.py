@@ -1,0 +1,113 @@
+"""One claimed task on its way through this process, and the events that the threads exchange about it."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from speechmill.infra.jobs import log_of
+from speechmill.infra.keys import LogRef, Task
+from speechmill.infra.messages import Claim
+from speechmill.infra.protocol import LogReader
+from speechmill.models.stage import Chunk, Emission, Resume
+
+S16_BYTES = 2
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """Shared by the threads of one worker; each field is written by the one thread named beside it."""
+
+    claim: Claim
+    pool: str
+    log: LogRef | None
+    """The log that this task writes; `store` has none."""
+    inputs: deque[LogRef] = field(default_factory=deque)
+    """Logs still to be read, in order (reader)."""
+    reader: LogReader | None = None
+    """Position in the first of them (reader)."""
+    last_input: float = field(default_factory=time.monotonic)
+    end: int = 0
+    """Own log's end as far as it is written (writer)."""
+    crc: int = 0
+    made: int = 0
+    """Own log's end as far as it is computed (compute)."""
+    pending: int = 0
+    """Emissions computed but not yet written (compute adds, writer takes)."""
+    slot: int = -1
+    """Place in the stage's batch; -1 while it has none (compute)."""
+    first_audio: float = 0.0
+    """When the first emission was computed, 0.0 for not yet (compute)."""
+    joined: int = 0
+    """Segments of the job that `finish` has joined, as last heard (keeper)."""
+    gone: bool = False
+    """Finished, lost or closed: whatever still arrives for it is dropped."""
+
+    @property
+    def task(self) -> Task:
+        return self.claim.task
+
+    @property
+    def urgent(self) -> bool:
+        """Whether `finish` waits for this very task: it may append although memory is short."""
+        return self.task.segment is None or self.task.segment == self.joined
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    work: Work
+    resume: Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    work: Work
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The task is not ours any more: free its slot."""
+
+    work: Work
+
+
+Event = Open | Feed | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An emission on its way to the log."""
+
+    work: Work
+    emission: Emission
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The task's work went wrong. `fatal`: the input is at fault and the job ends; else it is tried again, alone."""
+
+    work: Work
+    code: str
+    message: str
+    fatal: bool
+
+
+Outcome = Written | Failed
+
+
+def input_logs(claim: Claim, first_segment: int = 0) -> deque[LogRef]:
+    """The logs that a task reads, in order; none for a model's first stage."""
+    task = claim.task
+    if task.stage == "store":
+        return deque([log_of(Task(task.job, task.take, None, "finish"), claim.stages)])
+    if task.stage == "finish":
+        last = claim.stages[-1]
+        segments = range(first_segment, claim.segments)
+        return deque(log_of(Task(task.job, task.take, k, last), claim.stages) for k in segments)
+    before = claim.previous_stage
+    return deque([log_of(Task(task.job, task.take, task.segment, before), claim.stages)]) if before else deque()
+
+
+def frame_bytes(log: LogRef, channels: int) -> int:
+    """Size of a frame where chunks may be cut anywhere: PCM. Codes only make sense whole."""
+    return S16_BYTES * channels if log.on == "chunks" else 0

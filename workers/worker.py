@@ -1,0 +1,178 @@
+"""One worker process: loads its stages, warms them, joins the farm, drains on SIGTERM."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speechmill.configs.settings import Settings, StageOverride
+from speechmill.infra.connect import make_client, make_objects
+from speechmill.infra.errors import ConfigError
+from speechmill.infra.expiry import register_object
+from speechmill.infra.keys import FARM_STAGES, new_id
+from speechmill.infra.protocol import handback
+from speechmill.infra.spill import Spill
+from speechmill.models.card import ModelCard, StageCard
+from speechmill.models.registry import cards, load_stage
+from speechmill.models.stage import Stage, StageOptions
+from speechmill.workers.finish import Finish
+from speechmill.workers.intake import Intake
+from speechmill.workers.keeper import Habits, Keeper
+from speechmill.workers.loop import Loop, Runner
+from speechmill.workers.outlet import Hooks, Outlet
+from speechmill.workers.spiller import Spiller
+from speechmill.workers.store import Store
+from speechmill.workers.work import Work
+
+log = logging.getLogger(__name__)
+FARM_SLOTS = 64
+SWITCH_S = 0.0005
+"""Python's default of 5 ms between thread switches is longer than a hop through Redis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one worker process runs: (model, stage) pairs and farm stages."""
+
+    model_stages: tuple[tuple[str, str], ...]
+    farm_stages: tuple[str, ...]
+
+
+def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Assignment:
+    """Nothing named means everything: all served models, all stages. Raises ConfigError for an unknown name."""
+    known = cards()
+    for model in models or settings.models:
+        if model not in known:
+            raise ConfigError(f"unknown model {model!r}; known: {', '.join(known)}")
+    chosen = [known[model] for model in models or settings.models]
+    offered = {stage.name for card in chosen for stage in card.stages} | set(FARM_STAGES)
+    if unknown := set(stages) - offered:
+        raise ConfigError(f"unknown stage {', '.join(sorted(unknown))}; known: {', '.join(sorted(offered))}")
+    pairs = [(card.id, stage.name) for card in chosen for stage in card.stages if not stages or stage.name in stages]
+    return Assignment(tuple(pairs), tuple(name for name in FARM_STAGES if not stages or name in stages))
+
+
+def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
+    """The card's values, overridden by the settings'."""
+    return StageOptions(
+        slots=override.slots or card.slots,
+        device=override.device or card.device,
+        threads=override.threads or card.threads,
+        live_chunks=override.live_chunks if override.live_chunks is not None else card.live_chunks,
+        bulk_chunk=override.bulk_chunk if override.bulk_chunk is not None else card.bulk_chunk,
+    )
+
+
+class Worker:
+    """Wires the threads of one process together. `run` returns after the drain."""
+
+    def __init__(self, settings: Settings, assignment: Assignment) -> None:
+        sys.setswitchinterval(SWITCH_S)
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id('w')[-6:]}"
+        self._settings = settings
+        self._client = make_client(settings)
+        self._objects = make_objects(settings)
+        runners = [self._model_runner(cards()[model], stage) for model, stage in assignment.model_stages]
+        runners += [self._farm_runner(stage) for stage in assignment.farm_stages]
+        self._loop = Loop(runners, self._outcome)
+        self._build_threads()
+        self._draining = threading.Event()
+
+    def _build_threads(self) -> None:
+        settings, spill = self._settings, Spill(self._objects)
+        habits = Habits(
+            lease_s=settings.worker.lease_s,
+            stuck_step_s=settings.worker.stuck_step_s,
+            memory_mark=settings.redis.memory_mark,
+            logs_ttl_s=settings.retention.logs_s,
+            max_rss_mb=settings.worker.max_rss_mb,
+        )
+        self._spiller = Spiller(self._client, spill, self._register, settings.retention.replay_window_s)
+        self._intake = Intake(self._client, self._loop, self.name, int(habits.lease_s * 1000), spill)
+        self._outlet = Outlet(self._client, Hooks(self._loop.put, self._done, self._written), habits.logs_ttl_s)
+        self._keeper = Keeper(self._client, self._loop, self._intake, self.name, habits)
+        self._keeper.too_big = self.drain
+        self._loop.freed = self._intake.poke
+
+    def _model_runner(self, card: ModelCard, stage_name: str) -> Runner:
+        pool = f"{card.id}/{stage_name}"
+        stage_card = card.stage(stage_name)
+        options = stage_options(stage_card, self._settings.stages.get(pool, StageOverride()))
+        began = time.monotonic()
+        stage = load_stage(card, stage_name, options)
+        stage.warm()
+        log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": round(time.monotonic() - began, 2)})
+        return Runner(pool, stage_card, stage, options.slots)
+
+    def _farm_runner(self, name: str) -> Runner:
+        stage: Stage = Finish() if name == "finish" else Store(self._objects, self._register, self._wake)
+        card = StageCard(name=name, unit="pcm", rate=1.0, dtype="s16le", slots=FARM_SLOTS)
+        return Runner(f"farm/{name}", card, stage, FARM_SLOTS)
+
+    def _register(self, key: str, due: float) -> None:
+        register_object(self._client, key, due)
+
+    def _wake(self) -> None:
+        self._loop.wake()
+
+    def _outcome(self, outcome: object) -> None:
+        self._outlet.put(outcome)  # type: ignore[arg-type]
+
+    def _written(self, work: Work) -> None:
+        self._spiller.note(work)
+        self._loop.wake()
+
+    def _done(self, work: Work) -> None:
+        self._intake.let_go(work)
+        self._spiller.forget(work)
+
+    def drain(self) -> None:
+        """Claim nothing more, finish what can be finished in time, hand the rest back, stop."""
+        if not self._draining.is_set():
+            self._draining.set()
+            threading.Thread(target=self._drain, name="drain", daemon=True).start()
+
+    def _drain(self) -> None:
+        log.info("draining", extra={"held": len(self._intake.held())})
+        self._intake.drain()
+        until = time.monotonic() + self._settings.worker.drain_s
+        while time.monotonic() < until and (self._intake.held() or not self._outlet.idle()):
+            time.sleep(0.05)
+        self._loop.stop()
+
+    def run(self) -> None:
+        """Until drained."""
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: self.drain())
+        self._client.load()
+        self._keeper.start()
+        self._outlet.start()
+        self._spiller.start()
+        self._intake.start()
+        log.info("ready", extra={"worker": self.name, "pools": list(self._loop.runners)})
+        self._loop.run()
+        self._leave()
+
+    def _leave(self) -> None:
+        until = time.monotonic() + 2
+        while not self._outlet.idle() and time.monotonic() < until:
+            time.sleep(0.01)
+        self._outlet.stop()
+        for work in self._intake.held():
+            self._client.run(handback(work.task, work.claim.token))
+        self._keeper.stop()
+        self._spiller.stop()
+        self._intake.stop()
+        log.info("left", extra={"worker": self.name})
+
+
+def run(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> None:
+    """Body of `speechmill worker`."""
+    Worker(settings, assign(settings, models, stages)).run()
+
+
