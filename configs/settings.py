@@ -64,7 +64,7 @@ class Limits(Section):
     max_interactive_wait_s: Annotated[float, Field(gt=0)] = 30.0
     first_audio_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     sync_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    unread_audio_s: Annotated[float, Field(gt=0)] = 30.0
+    stalled_client_s: Annotated[float, Field(gt=0)] = 60.0
 
 
 class Retention(Section):

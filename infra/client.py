@@ -8,13 +8,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ResponseError
+from redis.exceptions import BusyLoadingError, ResponseError
 from redis.retry import Retry
 
 from speechmill.infra.errors import ConfigError

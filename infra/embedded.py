@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -27,6 +27,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
 from speechmill.infra.errors import EmbeddedFailed
 
 FREE_DISK_MB = 512
@@ -39,10 +40,11 @@ PORTS = range(20_000, 22_768)
 """Below the ephemeral ports, also after `ADMIN_GRPC_OFFSET`: an outgoing connection must never sit on one of ours."""
 ADMIN_GRPC_OFFSET = 10_000
 """`weed mini` sends its own maintenance worker to the admin port + 10000, whatever `-admin.port.grpc` says."""
+_CANARY = ".ready"
 
-# Linux: the kernel ends the server with its parent. A small interpreter sets that up and becomes the server, because
+# Linux: the kernel ends the child with its parent. A small interpreter sets that up and becomes the child, because
 # Python code between fork and exec may hang in a process that has threads.
-_DIE_WITH_PARENT = """\
+DIE_WITH_PARENT = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -64,15 +66,36 @@ class _Server:
 
         Raises EmbeddedFailed with one sentence about the cause, followed by the end of the server's log if it has one.
         """
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """The first half of `start`: the address is known, the server comes up meanwhile."""
         if self.process and self.process.poll() is None:
             return
-        try:
+        with self._or_stop():
             if self._lock is None:
                 self._lock = _claim(self.data_dir)
                 self._prepare()
             self._clear_sockets()
             self._spawn(self._lock)
-            self._await_ready()
+
+    def await_ready(self) -> None:
+        """The second half of `start`."""
+        assert self.process
+        deadline = time.monotonic() + READY_S
+        with self._or_stop():
+            while not self._ready():
+                if self.process.poll() is not None:
+                    raise EmbeddedFailed(f"{self.name} ended at once; {self._log_tail()}")
+                if time.monotonic() > deadline:
+                    raise EmbeddedFailed(f"{self.name} did not answer within {READY_S:.0f} s; {self._log_tail()}")
+                time.sleep(0.005)
+
+    @contextmanager
+    def _or_stop(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self.stop()
             raise
@@ -102,7 +125,7 @@ class _Server:
         if sys.platform == "linux":
             if threading.current_thread() is not threading.main_thread():
                 raise RuntimeError("a server ends with the thread that starts it: start it from the main thread")
-            command = [sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *command]
+            command = [sys.executable, "-ISc", DIE_WITH_PARENT, str(os.getpid()), *command]
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".old.log"))
         with self.log.open("wb") as log:
@@ -116,16 +139,6 @@ class _Server:
                 stderr=log,
                 pass_fds=[lock.fileno()],
             )
-
-    def _await_ready(self) -> None:
-        assert self.process
-        deadline = time.monotonic() + READY_S
-        while not self._ready():
-            if self.process.poll() is not None:
-                raise EmbeddedFailed(f"{self.name} ended at once; {self._log_tail()}")
-            if time.monotonic() > deadline:
-                raise EmbeddedFailed(f"{self.name} did not answer within {READY_S:.0f} s; {self._log_tail()}")
-            time.sleep(0.005)
 
     def _log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-20:]
@@ -208,6 +221,15 @@ class EmbeddedValkey(_Server):
             client.close()
 
 
+def running_valkey(data_dir: Path) -> str:
+    """URL of the Valkey that a farm on this data folder runs. Raises EmbeddedFailed when there is none."""
+    note = data_dir / "socket"
+    path = Path(note.read_text()) if note.exists() else None
+    if path is None or not path.exists():
+        raise EmbeddedFailed(f"no farm runs on {data_dir}: start `speechmill up`, or set redis.control_url")
+    return f"unix://{path}"
+
+
 class EmbeddedS3(_Server):
     """SeaweedFS on loopback ports, with one bucket and a key pair that is made at the first start."""
 
@@ -226,7 +248,14 @@ class EmbeddedS3(_Server):
 
     def _prepare(self) -> None:
         self.access_key, self.secret_key = _key_pair(self.data_dir / "credentials.json")
-        self._ports = self._ports or _choose_ports()
+        note = self.data_dir / "ports.json"
+        if note.exists():
+            self._ports = json.loads(note.read_text())
+            self._clear_sockets()
+        # The same ports as ever, if possible: SeaweedFS starts another folder for every port of its master.
+        if not self._ports or not all(map(_is_free, self._ports.values())):
+            self._ports = _choose_ports()
+            note.write_text(json.dumps(self._ports))
 
     def _clear_sockets(self) -> None:
         for path in Path("/tmp").glob("seaweedfs-*.sock"):
@@ -273,7 +302,11 @@ class EmbeddedS3(_Server):
             ),
         )
         try:
-            client.head_bucket(Bucket=self.bucket)
+            # The bucket is there seconds before its volumes: only reading an object shows that all is well.
+            with suppress(client.exceptions.NoSuchKey):
+                client.get_object(Bucket=self.bucket, Key=_CANARY)["Body"].read()
+                return True
+            client.put_object(Bucket=self.bucket, Key=_CANARY, Body=b"ready")
         except (BotoCoreError, ClientError):
             return False
         finally:

@@ -39,6 +39,7 @@ local AGED_MS = 600000
 local HINT_BYTES = 8192
 local INBOX_LEN = 4096
 local DEAD_S = 604800
+local WORKER_S = 60
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -57,6 +58,12 @@ end
 local function split_task(task)
   local job, take, segment, stage = string.match(task, '^([^/]+)/([^/]+)/([^/]+)/([^/]+)$')
   return job, take, segment, stage
+end
+
+-- whether a task may still be worked on: its job goes on, and with this very take
+local function current(root, task)
+  local job, take = split_task(task)
+  return running(root, job) and redis.call('HGET', root .. ':job:' .. job, 'take') == take
 end
 
 -- farm stages serve every model from one pool; a model's stages have pools of their own
@@ -137,10 +144,14 @@ local function dispatch(root, model, class, stage, now)
   while wanted > 0 do
     local project = redis.call('ZRANGE', ring, 0, 0)[1]
     if not project then return end
-    local job = redis.call('LPOP', root .. ':backlog:' .. model .. ':' .. class .. ':' .. project)
+    local backlog = root .. ':backlog:' .. model .. ':' .. class .. ':' .. project
+    local job = redis.call('LINDEX', backlog, 0)
     if not job then
       redis.call('ZREM', ring, project)
+    elseif running(root, job) and redis.call('HGET', root .. ':job:' .. job, 'first') ~= stage then
+      return  -- a later stage's worker asks: what it lacks does not come from here
     else
+      redis.call('LPOP', backlog)
       local last = redis.call('ZRANGE', ring, -1, -1, 'WITHSCORES')
       redis.call('ZADD', ring, tonumber(last[2]) + 1, project)
       if running(root, job) then
@@ -165,14 +176,34 @@ local function enqueue(root, job, now)
   dispatch(root, f[1], f[2], f[4], now)
 end
 
+-- nothing of the job waits any more, and whoever is at it hears that it is over
+local function withdraw(root, job)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'state')
+  if f[4] == 'queued' then
+    redis.call('LREM', root .. ':backlog:' .. f[1] .. ':' .. f[2] .. ':' .. f[3], 0, job)
+    redis.call('ZREM', root .. ':queued:' .. f[1], job)
+  end
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
+    local _, _, _, stage = split_task(task)
+    unready(root, task, f[1], stage)
+  end
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
+    tell(root, redis.call('HGET', root .. ':task:' .. task, 'worker'), 'closed', task)
+  end
+end
+
 -- the job is over: nothing of it can be claimed, renewed or committed any more
 local function terminate(root, job, state, now)
   local key = root .. ':job:' .. job
   local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s')
+  withdraw(root, job)
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
+    local _, _, _, stage = split_task(task)
+    release(root, task, job, f[1], stage)
+  end
   redis.call('HSET', key, 'state', state, 'finished', now)
   redis.call('HINCRBY', key, 'version', 1)
   redis.call('ZREM', root .. ':live', job)
-  redis.call('ZREM', root .. ':queued:' .. f[1], job)
   if redis.call('HINCRBY', root .. ':projectlive', f[2], -1) <= 0 then
     redis.call('HDEL', root .. ':projectlive', f[2])
   end
@@ -188,32 +219,22 @@ end
 -- one compare-and-set; a cancelled job waits for its owners to let go, any other end is at once
 local function end_job(root, job, state, problem, now)
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'state', 'model')
-  if not f[1] then return 'unknown' end
-  if f[1] ~= 'queued' and f[1] ~= 'running' and f[1] ~= 'cancelling' then return f[1] end
-  local wait_for_owners = state == 'cancelled'
-  if f[1] == 'cancelling' then state = 'cancelled' end
-  for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
-    local _, _, _, stage = split_task(task)
-    unready(root, task, f[2], stage)
+  local was = redis.call('HGET', key, 'state')
+  if not was then
+    redis.call('ZREM', root .. ':live', job)
+    return 'unknown'
   end
-  local owned = redis.call('SMEMBERS', root .. ':owned:' .. job)
-  for _, task in ipairs(owned) do
-    tell(root, redis.call('HGET', root .. ':task:' .. task, 'worker'), 'closed', task)
-  end
-  if problem ~= '' then redis.call('HSET', key, 'error', problem) end
-  if wait_for_owners and #owned > 0 then
-    if f[1] ~= 'cancelling' then
+  if was ~= 'queued' and was ~= 'running' and was ~= 'cancelling' then return was end
+  if problem ~= '' and was ~= 'cancelling' then redis.call('HSET', key, 'error', problem) end
+  if state == 'cancelled' and redis.call('SCARD', root .. ':owned:' .. job) > 0 then
+    withdraw(root, job)
+    if was ~= 'cancelling' then
       redis.call('HSET', key, 'state', 'cancelling')
       redis.call('HINCRBY', key, 'version', 1)
     end
-    redis.call('ZREM', root .. ':queued:' .. f[2], job)
     return 'cancelling'
   end
-  for _, task in ipairs(owned) do
-    local _, _, _, stage = split_task(task)
-    release(root, task, job, f[2], stage)
-  end
+  if was == 'cancelling' then state = 'cancelled' end
   terminate(root, job, state, now)
   return state
 end
@@ -226,12 +247,12 @@ local function settle_cancelled(root, job, now)
 end
 
 -- what an owner may still do with its task
-local function standing(root, task, token, job)
+local function standing(root, task, token)
   local f = redis.call('HMGET', root .. ':task:' .. task, 'state', 'token')
   if f[2] ~= token then return 'fenced' end
   if f[1] == 'done' then return 'done' end
   if f[1] ~= 'leased' then return 'fenced' end
-  if not running(root, job) then return 'closed' end
+  if not current(root, task) then return 'closed' end
   return 'ok'
 end
 
@@ -286,28 +307,33 @@ function F.dispatch(keys, args)
   return 'ok'
 end
 
--- the class with the least virtual time goes first; one whose oldest entry has aged goes before all
-local function pick_class(root, pool, now)
-  local best, best_pass
-  for _, class in ipairs(CLASSES) do
+-- classes with something ready: those whose oldest entry has aged go first, then the one with the least virtual time
+local function classes_in_order(root, pool, now)
+  local waiting = {}
+  for rank, class in ipairs(CLASSES) do
     local head = redis.call('XRANGE', root .. ':ready:' .. pool .. ':' .. class, '-', '+', 'COUNT', 1)[1]
     if head then
-      if now - tonumber(string.match(head[1], '^%d+')) > AGED_MS then return class end
+      local aged = now - tonumber(string.match(head[1], '^%d+')) > AGED_MS
       local pass = tonumber(redis.call('HGET', root .. ':pass:' .. pool, class) or 0)
-      if not best or pass < best_pass then best, best_pass = class, pass end
+      waiting[#waiting + 1] = {class = class, rank = rank, pass = pass, aged = aged}
     end
   end
-  return best, best_pass
+  table.sort(waiting, function(a, b)
+    if a.aged ~= b.aged then return a.aged end
+    if a.pass ~= b.pass then return a.pass < b.pass end
+    return a.rank < b.rank
+  end)
+  return waiting
 end
 
--- the served class pays 1/weight; classes that were idle start where the served one stands
-local function charge(root, pool, class, pass)
-  local key = root .. ':pass:' .. pool
-  for _, other in ipairs(CLASSES) do
-    local at = tonumber(redis.call('HGET', key, other) or 0)
-    if at < (pass or 0) then redis.call('HSET', key, other, pass) end
+-- the served class pays 1/weight; classes that were idle start where the least of the waiting ones stands
+local function charge(root, pool, served, waiting)
+  local key, least = root .. ':pass:' .. pool, served.pass
+  for _, other in ipairs(waiting) do least = math.min(least, other.pass) end
+  for _, class in ipairs(CLASSES) do
+    if tonumber(redis.call('HGET', key, class) or 0) < least then redis.call('HSET', key, class, least) end
   end
-  redis.call('HSET', key, class, (pass or 0) + 1 / WEIGHT[class])
+  redis.call('HSET', key, served.class, served.pass + 1 / WEIGHT[served.class])
 end
 
 local function successor(root, job, take, stage, stages)
@@ -332,17 +358,30 @@ end
 
 -- the first entry that this worker's version can read; its place in the queue is given up for good
 local function take_entry(root, pool, class, version, open_slots)
-  local queue = root .. ':ready:' .. pool .. ':' .. class
-  for _, entry in ipairs(redis.call('XRANGE', queue, '-', '+', 'COUNT', 16)) do
-    local task = entry[2][2]
-    local job = split_task(task)
-    if not running(root, job) or redis.call('HGET', root .. ':task:' .. task, 'state') ~= 'ready' then
-      redis.call('XDEL', queue, entry[1])
-    elseif tonumber(entry[2][4]) <= version then
-      if open_slots > 0 and redis.call('HGET', root .. ':task:' .. task, 'solo') == '1' then return nil, true end
-      redis.call('XDEL', queue, entry[1])
-      return task
+  local queue, from = root .. ':ready:' .. pool .. ':' .. class, '-'
+  while from do
+    local entries = redis.call('XRANGE', queue, from, '+', 'COUNT', 16)
+    for _, entry in ipairs(entries) do
+      local task = entry[2][2]
+      if not current(root, task) or redis.call('HGET', root .. ':task:' .. task, 'state') ~= 'ready' then
+        redis.call('XDEL', queue, entry[1])
+      elseif tonumber(entry[2][4]) <= version then
+        if open_slots > 0 and redis.call('HGET', root .. ':task:' .. task, 'solo') == '1' then return nil, true end
+        redis.call('XDEL', queue, entry[1])
+        return task
+      end
     end
+    from = #entries == 16 and '(' .. entries[16][1]
+  end
+end
+
+-- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
+local function pick(root, pool, version, open_slots, now)
+  local waiting = classes_in_order(root, pool, now)
+  for _, candidate in ipairs(waiting) do
+    local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
+    if task then charge(root, pool, candidate, waiting) end
+    if task or alone then return task, alone end
   end
 end
 
@@ -352,30 +391,25 @@ function F.claim(keys, args)
   local lease_ms, version, open_slots = tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
   local me = root .. ':worker:' .. worker
   local last = redis.call('HMGET', me, 'nonce:' .. pool, 'task:' .. pool)
-  if last[1] == nonce then  -- a repeated command gets the first one's answer
+  if last[1] == nonce then  -- a repeated command gets the first one's answer, unless the lease has lapsed meanwhile
     local token = redis.call('HGET', root .. ':task:' .. last[2], 'token')
-    if token and string.match(token, ':(.*)$') == nonce then return claim_answer(root, last[2], token) end
+    local held = redis.call('SISMEMBER', root .. ':owned:' .. split_task(last[2]), last[2]) == 1
+    if held and string.match(token, ':(.*)$') == nonce then return claim_answer(root, last[2], token) end
     return {'none'}
   end
   local now = now_ms()
   local model, pool_stage = string.match(pool, '^(.*)/([^/]+)$')
-  local task, alone
-  repeat
-    if model ~= 'farm' then for _, c in ipairs(CLASSES) do dispatch(root, model, c, pool_stage, now) end end
-    local class, pass = pick_class(root, pool, now)
-    if not class then return {'none'} end
-    local before = redis.call('XLEN', root .. ':ready:' .. pool .. ':' .. class)
-    task, alone = take_entry(root, pool, class, version, open_slots)
-    if alone then return {'alone'} end
-    if task then charge(root, pool, class, pass) end
-    if not task and redis.call('XLEN', root .. ':ready:' .. pool .. ':' .. class) == before then return {'none'} end
-  until task
+  if model ~= 'farm' then for _, class in ipairs(CLASSES) do dispatch(root, model, class, pool_stage, now) end end
+  local task, alone = pick(root, pool, version, open_slots, now)
+  if alone then return {'alone'} end
+  if not task then return {'none'} end
   local job, take, segment, stage = split_task(task)
   local job_key, key = root .. ':job:' .. job, root .. ':task:' .. task
   local epoch = redis.call('HINCRBY', key, 'epoch', 1)
   local token = epoch .. ':' .. nonce
   redis.call('HSET', key, 'state', 'leased', 'token', token, 'worker', worker)
   redis.call('HSET', me, 'nonce:' .. pool, nonce, 'task:' .. pool, task)
+  redis.call('EXPIRE', me, WORKER_S, 'NX')
   redis.call('ZADD', root .. ':leases', now + lease_ms, task)
   redis.call('SADD', root .. ':owned:' .. job, task)
   redis.call('HINCRBY', root .. ':leased', pool, 1)
@@ -403,7 +437,7 @@ function F.renew(keys, args)
   for i = 2, #args, 3 do
     local task = args[i]
     local job = split_task(task)
-    local verdict = standing(root, task, args[i + 1], job)
+    local verdict = standing(root, task, args[i + 1])
     if verdict == 'ok' then
       redis.call('HSET', root .. ':task:' .. task, 'pos', args[i + 2])
       redis.call('ZADD', root .. ':leases', until_ms, task)
@@ -418,7 +452,7 @@ end
 function F.handback(keys, args)
   local root, task, now = keys[1], args[1], now_ms()
   local job, _, _, stage = split_task(task)
-  local verdict = standing(root, task, args[2], job)
+  local verdict = standing(root, task, args[2])
   if verdict ~= 'ok' and verdict ~= 'closed' then return verdict end
   release(root, task, job, redis.call('HGET', root .. ':job:' .. job, 'model'), stage)
   redis.call('HSET', root .. ':task:' .. task, 'state', 'free')
@@ -435,7 +469,7 @@ end
 function F.commit(keys, args)
   local root, task = keys[1], args[1]
   local job, _, _, stage = split_task(task)
-  local verdict = standing(root, task, args[2], job)
+  local verdict = standing(root, task, args[2])
   if verdict == 'done' then return 'ok' end
   if verdict ~= 'ok' then return verdict end
   release(root, task, job, redis.call('HGET', root .. ':job:' .. job, 'model'), stage)
@@ -454,7 +488,7 @@ end
 function F.advance(keys, args)
   local root, task = keys[1], args[1]
   local job = split_task(task)
-  local verdict = standing(root, task, args[2], job)
+  local verdict = standing(root, task, args[2])
   if verdict ~= 'ok' then return verdict end
   redis.call('HSET', root .. ':job:' .. job, 'joined', args[3], 'samples', args[4])
   redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
@@ -466,7 +500,7 @@ end
 function F.reopen(keys, args)
   local root, task = keys[1], args[1]
   local job, _, _, stage = split_task(task)
-  if not running(root, job) then return 'closed' end
+  if not current(root, task) then return 'closed' end
   local key = root .. ':task:' .. task
   if redis.call('HGET', key, 'state') ~= 'done' then return 'running' end
   redis.call('HSET', key, 'from', args[2])
@@ -479,7 +513,7 @@ local function reap_lease(root, task, now, ended)
   local key = root .. ':task:' .. task
   release(root, task, job, redis.call('HGET', root .. ':job:' .. job, 'model') or '', stage)
   redis.call('ZREM', root .. ':leases', task)
-  if not running(root, job) then
+  if not current(root, task) then
     settle_cancelled(root, job, now)
     return
   end
@@ -610,6 +644,7 @@ local function write_trailer(root, log, stop, trailer)
   local stream = root .. ':log:' .. log
   redis.call('XADD', stream, stop .. '-2', 't', trailer)
   redis.call('HSET', stream .. ':meta', 'trailer', trailer)
+  redis.call('PEXPIRE', stream, redis.call('PTTL', stream .. ':meta'))
   tell_followers(root, log, 'e', stop, 't', trailer)
 end
 
@@ -675,10 +710,17 @@ function F.retire(keys, args)
   return #args - 1
 end
 
+-- ttl s, log: a reader still needs it for so long
+function F.keep(keys, args)
+  local stream = keys[1] .. ':log:' .. args[2]
+  for _, key in ipairs({stream, stream .. ':meta', stream .. ':subs'}) do redis.call('EXPIRE', key, args[1], 'GT') end
+  return 'ok'
+end
+
 -- Only what adds work is refused when memory is full; what moves work on or ends it may always run.
 local ADDS_WORK = {'submit', 'retry'}
 local MOVES_WORK = {'dispatch', 'claim', 'renew', 'handback', 'commit', 'advance', 'reopen', 'reap', 'end_job', 'beat', 'leave',
-  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire'}
+  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep'}
 for i = 1, #ADDS_WORK do
   redis.register_function('@PREFIX@' .. ADDS_WORK[i], F[ADDS_WORK[i]])
 end

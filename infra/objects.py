@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+
 from speechmill.infra.errors import FarmError, ObjectExists, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -245,6 +245,11 @@ def retire(logs: Sequence[LogRef], ttl_s: int, on: Role) -> Call[int]:
     return Call("retire", (ttl_s, *(log.name for log in logs)), int, on)
 
 
+def keep(log: LogRef, ttl_s: int) -> Call[str]:
+    """A reader is not through yet: the log stays for at least so long."""
+    return Call("keep", (ttl_s, log.name), _text, log.on)
+
+
 class Hole(Exception):
     """What comes next is not where the reader stands: it must read the log itself, or have it made again."""
 

@@ -7,6 +7,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from hypothesis import settings
+
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 
 # A busy machine is not a failure.

@@ -68,13 +68,12 @@ def pad_rows(rows: Tensor, reach: int) -> Tensor:
 def depthwise(wide: Tensor, taps: Tensor, bias: Tensor, dilation: int = 1) -> Tensor:
     """Depthwise convolution without padding: [n + (k-1)·dilation, channels], taps [k, channels] → [n, channels].
 
-    A chain of in-cache multiply-adds: on a CPU several times faster than `conv1d` for a few hundred rows.
+    Two vector operations over overlapping windows: on a CPU, up to some 200 rows, faster than `conv1d` and a loop.
     """
-    count = len(wide) - (len(taps) - 1) * dilation
-    out = torch.addcmul(bias, wide[:count], taps[0])
-    for index in range(1, len(taps)):
-        out.addcmul_(wide.narrow(0, index * dilation, count), taps[index])
-    return out
+    width, channels = taps.shape
+    count = len(wide) - (width - 1) * dilation
+    windows = wide.as_strided((count, width, channels), (channels, dilation * channels, 1))
+    return (windows * taps).sum(1).add_(bias)
 
 
 def unfold_rows(wide: Tensor, width: int) -> Tensor:

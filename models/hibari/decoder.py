@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as fn
 
 from speechmill.models.common.streaming import Lanes, Stream, unfold_rows
 from speechmill.models.hibari.codes import FRAMES_PER_STEP, Piece
@@ -23,14 +22,13 @@ PARTS = ("lh", "ln", "lr", "theta", "phi")
 class Decoder:
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.text = TextEncoder(weights, "m.text", loops=4)
-        enter = weights["m.dec_in.weight"]  # [out, in, width]
-        self.enter_weight, self.enter_bias = enter.transpose(1, 2).flatten(1), weights["m.dec_in.bias"]
-        self.channels = [enter.shape[1]] + [enter.shape[0]] * _LAYERS
+        self.enter = Linear.named(weights, "m.dec_in")
+        self.channels = [weights["m.dec_in.weight"].shape[1]] + [len(self.enter.bias)] * _LAYERS
         self.blocks = [Block(weights, f"m.dec.{index}") for index in range(_LAYERS)]
-        self.norm, self.head = Norm(weights, "m.dec_norm"), Linear(weights, "m.head")
+        self.norm = Norm(weights, "m.dec_norm")
         order = [_PARTS_IN_HEAD.index(part) for part in PARTS]
-        self.head.weight = self.head.weight.view(len(PARTS), BINS, -1)[order].flatten(0, 1)
-        self.head.bias = self.head.bias.view(len(PARTS), BINS)[order].flatten()
+        weight, bias = (weights[f"m.head.{kind}"].view(len(PARTS), BINS, -1)[order] for kind in ("weight", "bias"))
+        self.head = Linear(weight.flatten(0, 1), bias.flatten())
 
     @torch.inference_mode()
     def features(self, piece: Piece) -> Tensor:
@@ -50,8 +48,7 @@ class Decoder:
         A stream answers `CONTEXT` rows late until it ends.
         """
         lanes = Lanes(streams, features, _REACH)
-        columns = lanes.valid(unfold_rows(lanes.widen(0), _WIDTH))
-        lanes.rows = fn.linear(columns, self.enter_weight, self.enter_bias)
+        lanes.rows = self.enter(lanes.valid(unfold_rows(lanes.widen(0), _WIDTH)))
         for layer, block in enumerate(self.blocks, start=1):
             wide = lanes.widen(layer)
             lanes.rows = block.mix(lanes.valid(block.convolve(wide)), lanes.valid(wide[_REACH:-_REACH]))

@@ -109,16 +109,13 @@ def _speak(decoder: Decoder, playbacks: Sequence[Playback]) -> list[Tensor]:
     tracks = [_track(decoder, playback) for playback in playbacks]
     features = [track.take(playback.next_chunk()) for track, playback in zip(tracks, playbacks, strict=True)]
     answers = decoder([track.stream for track in tracks], features)
-    parts = [track.settle(answer) for track, answer in zip(tracks, answers, strict=True)]
-    pulses: list[Tensor] = []
-    noise: list[tuple[Tensor, Tensor]] = []
-    for playback, track, part in zip(playbacks, tracks, parts, strict=True):
-        pulses.append(track.pulses.spectra(track.frame, track.frame + len(part)))
-        noise.append(playback.key.noise(playback.pieces[0][0] + track.frame, len(part)))
-    magnitudes, angles = (torch.cat(draws) for draws in zip(*noise, strict=True))
-    spectra = combine(torch.cat(parts), torch.cat(pulses), (magnitudes, angles))
-    lengths = [len(part) for part in parts]
-    return [track.finish(part) for track, part in zip(tracks, torch.split(spectra, lengths), strict=True)]
+    chunks: list[Tensor] = []
+    for playback, track, answer in zip(playbacks, tracks, answers, strict=True):
+        parts = track.settle(answer)
+        pulses = track.pulses.spectra(track.frame, track.frame + len(parts))
+        noise = playback.key.noise(playback.pieces[0][0] + track.frame, len(parts))
+        chunks.append(track.finish(combine(parts, pulses, noise)))
+    return chunks
 
 
 def _track(decoder: Decoder, playback: Playback) -> Track:

@@ -19,11 +19,8 @@ _LONGEST_STEPS = 255
 class Prosody:
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.text = TextEncoder(weights, "pn.text", loops=6)
-        spread = weights["pn.dur.0.weight"]  # [out, in, width]
-        self.spread_weight, self.spread_width = spread.transpose(1, 2).flatten(1), spread.shape[2]
-        self.spread_bias = weights["pn.dur.0.bias"]
-        self.duration = Linear(weights, "pn.dur.2")
-        self.enter, self.leave = Linear(weights, "pn.pro_in"), Linear(weights, "pn.pro_out")
+        self.spread, self.duration = Linear.named(weights, "pn.dur.0"), Linear.named(weights, "pn.dur.2")
+        self.enter, self.leave = Linear.named(weights, "pn.pro_in"), Linear.named(weights, "pn.pro_out")
         self.blocks = [Block(weights, f"pn.pro.{index}", dilation) for index, dilation in enumerate(_DILATIONS)]
 
     @torch.inference_mode()
@@ -45,7 +42,6 @@ class Prosody:
 
     def _durations(self, text: Tensor, speed: float) -> Tensor:
         """[length, channels] → steps per phoneme, [length] integers."""
-        wide = pad_rows(text, self.spread_width // 2)
-        hidden = fn.gelu(fn.linear(unfold_rows(wide, self.spread_width), self.spread_weight, self.spread_bias))
+        hidden = fn.gelu(self.spread(unfold_rows(pad_rows(text, 1), 3)))
         steps = self.duration(hidden)[:, 0].expm1() / speed
         return steps.round().clamp(1, _LONGEST_STEPS).long()

@@ -18,12 +18,15 @@ from speechmill.models.hibari.decoder import BINS
 SAMPLE_RATE = 24000
 HOP = 300
 WINDOW = hann(4 * HOP)
+_PULSE_WINDOW = WINDOW / HOP
 _HALF_WINDOW_HOPS = 2
 _VOICED_HZ, _TOP_HZ = 40.0, 11000.0
 _LOG_CEILING = 7.0
-_DRAWS = 604
-"""64-bit draws per frame: one per bin, rounded up to whole Philox counters."""
-_DRAWS_PER_COUNTER = 4
+_DRAWS = 2 * BINS
+_COUNTERS = math.ceil(_DRAWS * 16 / 256)
+"""Philox counters per frame; each gives 256 bits, a draw takes 16."""
+_QUANTILES = torch.special.ndtri((torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16).float()
+"""The normal distribution in steps of equal probability: a draw is one look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,13 @@ class NoiseKey:
     take: int
     segment: int
 
-    def noise(self, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """Complex normal numbers as (magnitudes, angles), [count, bins] each, for frames from `first` on.
-
-        Box-Muller in polar form; real and imaginary part have unit variance.
-        """
+    def noise(self, first: int, count: int) -> Tensor:
+        """Standard normal numbers for frames from `first` on: [count, 2, bins], real and imaginary parts."""
         key = np.array([self.seed & (2**64 - 1), self.take << 32 | self.segment], np.uint64)
-        generator = np.random.Philox(counter=first * _DRAWS // _DRAWS_PER_COUNTER, key=key)
-        draws = generator.random_raw(count * _DRAWS).astype("<u8").view("<u4").reshape(count, _DRAWS, 2)[:, :BINS]
-        uniform = torch.from_numpy((draws >> 8).astype(np.float32)).add_(0.5).mul_(2.0**-24)  # in (0, 1)
-        return uniform[..., 0].log().mul_(-2).sqrt_(), uniform[..., 1] * (2 * math.pi)
+        raw = np.random.Philox(counter=first * _COUNTERS, key=key).random_raw(count * _COUNTERS * 4)
+        draws = raw.astype("<u8", copy=False).view("<u2").reshape(count, -1)[:, :_DRAWS].astype(np.int32)
+        noise = _QUANTILES.index_select(0, torch.from_numpy(draws).view(-1))
+        return noise.view(count, 2, BINS)
 
 
 class PulseTrain:
@@ -51,48 +51,51 @@ class PulseTrain:
 
     def __init__(self, f0: Tensor) -> None:
         """`f0`: [frames] float32 Hz."""
-        self.frames = len(f0)
-        self.f0 = fn.pad(f0[None], (1, 1), mode="replicate")[0]
-        cycles = self._pitch(0, self.frames).clamp_(min=_VOICED_HZ).sum(1, dtype=torch.float64) / SAMPLE_RATE
+        self.pitch = _between_frames(f0)  # [frames, HOP]
+        cycles = self.pitch.clamp(min=_VOICED_HZ).sum(1, dtype=torch.float64) / SAMPLE_RATE
         self.cycles = cycles.cumsum(0) - cycles  # [frames] float64: cycles before each frame
 
     def spectra(self, start: int, end: int) -> Tensor:
         """Centred spectra of frames start to end, [end - start, bins] complex64."""
         before, after = start - _HALF_WINDOW_HOPS, end + _HALF_WINDOW_HOPS - 1
         # Mirroring half a window takes one hop more than that.
-        first, last = max(before, 0), min(max(after, _HALF_WINDOW_HOPS + 1), self.frames)
+        first, last = max(before, 0), min(max(after, _HALF_WINDOW_HOPS + 1), len(self.pitch))
         mirrored = (first - before) * HOP, max(after - last, 0) * HOP
-        return stft(self.samples(first, last), WINDOW / HOP, HOP, mirrored)[: end - start]
+        return stft(self.samples(first, last), _PULSE_WINDOW, HOP, mirrored)[: end - start]
 
     def samples(self, start: int, end: int) -> Tensor:
         """All harmonics below 11 kHz with amplitude 1, silence where unvoiced: [(end - start)·HOP]."""
-        pitch = self._pitch(start, end)
-        voiced = pitch > _VOICED_HZ
-        pitch.clamp_(min=_VOICED_HZ)
+        pitch = self.pitch[start:end].clamp(min=_VOICED_HZ)
         cycles = pitch.cumsum(1, dtype=torch.float64).div_(SAMPLE_RATE).add_(self.cycles[start:end, None])
         phase = cycles.frac_().mul_(2 * math.pi).float()
         harmonics = (_TOP_HZ / pitch).floor_()
         divisor = (phase / 2).sin_().mul_(2)
-        pulses = ((harmonics + 0.5) * phase).sin_() / divisor - 0.5
-        pulses = torch.where(divisor.abs() > 2e-3, pulses, harmonics)  # the limit at the peak
-        return (pulses * voiced).view(-1)
-
-    def _pitch(self, start: int, end: int) -> Tensor:
-        """f0 between frame centres, linear: [end - start, HOP] float32."""
-        before, here, after = (self.f0[start + shift : end + shift, None] for shift in range(3))
-        weight = (torch.arange(HOP // 2) + 0.5) / HOP
-        return torch.cat([torch.lerp(before, here, weight + 0.5), torch.lerp(here, after, weight)], 1)
+        pulses = (harmonics + 0.5).mul_(phase).sin_().div_(divisor).sub_(0.5)
+        pulses = torch.where(divisor.abs_() > 2e-3, pulses, harmonics)  # the limit at the peak
+        return pulses.mul_(self.pitch[start:end] > _VOICED_HZ).view(-1)
 
 
-def combine(parts: Tensor, pulses: Tensor, noise: tuple[Tensor, Tensor]) -> Tensor:
-    """Network rows [frames, 5·bins] (overwritten), pulse spectra and noise → spectra [frames, bins] complex64."""
-    magnitudes = parts[:, : 3 * BINS].clamp_(max=_LOG_CEILING).exp_().view(-1, 3, BINS)
-    theta, phi = parts[:, 3 * BINS : 4 * BINS].tanh_().mul_(math.pi), parts[:, 4 * BINS :]
-    angles = torch.stack([theta, noise[1], phi], 1)
-    magnitudes[:, 1].mul_(noise[0])
-    real, imaginary = magnitudes * angles.cos(), magnitudes * angles.sin()
-    voice = torch.complex(real[:, 0], imaginary[:, 0]) * pulses
-    return voice + torch.complex(real[:, 1] + real[:, 2], imaginary[:, 1] + imaginary[:, 2])
+def _between_frames(f0: Tensor) -> Tensor:
+    """f0 at every sample, linear between the frames' centres, held at the ends: [frames] → [frames, HOP]."""
+    padded = fn.pad(f0[None], (1, 1), mode="replicate")[0, :, None]
+    weight = (torch.arange(HOP // 2) + 0.5) / HOP
+    first_half = torch.lerp(padded[:-2], padded[1:-1], weight + 0.5)
+    return torch.cat([first_half, torch.lerp(padded[1:-1], padded[2:], weight)], 1)
+
+
+def combine(parts: Tensor, pulses: Tensor, noise: Tensor) -> Tensor:
+    """Network rows [frames, 5·bins], pulse spectra [frames, bins] and noise → spectra [frames, bins] complex64.
+
+    All three are overwritten. Real and imaginary parts stay apart until the end: interleaved arithmetic is slower.
+    """
+    lh, ln, lr = parts[:, : 3 * BINS].clamp_(max=_LOG_CEILING).exp_().view(-1, 3, BINS).unbind(1)
+    angles = parts[:, 3 * BINS :]
+    angles[:, :BINS].tanh_().mul_(math.pi)
+    cos, sin = (part.view(-1, 2, BINS) for part in (angles.cos(), angles.sin()))
+    voice = torch.complex(lh * cos[:, 0], lh * sin[:, 0]).mul_(pulses)
+    noise.mul_(ln[:, None])
+    real, imaginary = noise[:, 0].addcmul_(lr, cos[:, 1]), noise[:, 1].addcmul_(lr, sin[:, 1])
+    return voice.add_(torch.complex(real, imaginary))
 
 
 def to_s16(samples: Tensor) -> bytes:

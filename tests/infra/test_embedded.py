@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 import redis
+
 from speechmill.infra import embedded
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.errors import EmbeddedFailed
@@ -203,13 +204,27 @@ def test_a_stopped_object_store_leaves_nothing_behind(tmp_path: Path, start: Sta
         socket.create_connection(("127.0.0.1", port or 0))
 
 
-def test_a_port_that_somebody_else_took_is_named(tmp_path: Path, start: Start) -> None:
+def test_a_port_that_somebody_took_from_a_dead_server_is_named(tmp_path: Path, start: Start) -> None:
     server = EmbeddedS3(tmp_path)
     start(server)
     port = urlsplit(server.endpoint_url).port
-    server.stop()
+    kill(server)
     with socket.create_server(("127.0.0.1", port or 0)), pytest.raises(EmbeddedFailed, match=f"port {port} is in use"):
         server.start()
+
+
+def test_a_farm_takes_its_old_ports_unless_somebody_else_has_them(tmp_path: Path) -> None:
+    endpoints = []
+    for _ in range(2):
+        server = EmbeddedS3(tmp_path)
+        server.start()
+        endpoints.append(server.endpoint_url)
+        server.stop()
+    with socket.create_server(("127.0.0.1", urlsplit(endpoints[0]).port or 0)):
+        server.start()
+        endpoints.append(server.endpoint_url)
+        server.stop()
+    assert endpoints[0] == endpoints[1] != endpoints[2]
 
 
 def test_two_object_stores_run_side_by_side(tmp_path: Path, start: Start) -> None:
@@ -217,4 +232,4 @@ def test_two_object_stores_run_side_by_side(tmp_path: Path, start: Start) -> Non
     start(first)
     start(second)
     bucket_of(second).put_object(Key="key", Body=b"value")
-    assert list(bucket_of(first).objects.all()) == []
+    assert "key" not in [found.key for found in bucket_of(first).objects.all()]

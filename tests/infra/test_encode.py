@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 import soundfile
+
 from speechmill.infra import encode
 from speechmill.infra.encode import AudioFormat, complete_file, encoded_rate, encoder, wav_header
 

@@ -6,6 +6,7 @@ from threading import Thread
 from urllib.parse import quote, urlsplit
 
 import pytest
+
 from speechmill.infra import objects
 from speechmill.infra.embedded import EmbeddedS3
 from speechmill.infra.errors import ObjectExists, StoreUnavailable

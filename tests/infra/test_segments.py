@@ -3,6 +3,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from speechmill.infra.segments import clean, split
 
 

@@ -1,0 +1,75 @@
+"""Reading a JSON body safely: size, type, depth and duplicate keys are checked before anything is believed."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from speechmill.api.errors import ApiError
+
+MAX_DEPTH = 32
+READ_S = 30.0
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ApiError(400, "invalid_json", "the body has the same key twice")
+    return fields
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting; iterative, so that a deep body cannot exhaust the stack."""
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        if deepest > MAX_DEPTH:
+            return deepest
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+    return deepest
+
+
+def _no_constant(name: str) -> float:
+    raise ApiError(400, "invalid_json", f"{name} is not JSON")
+
+
+async def _bytes(request: Request, limit: int) -> bytes:
+    too_large = ApiError(413, "request_too_large", f"the body is larger than {limit} bytes")
+    too_large.headers = {"Connection": "close"}
+    if int(request.headers.get("content-length") or 0) > limit:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def read_object(request: Request, limit: int) -> dict[str, Any]:
+    """The body as a JSON object. Raises ApiError 400, 408, 413 or 415."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ApiError(415, "unsupported_media_type", "send the body as application/json")
+    try:
+        raw = await asyncio.wait_for(_bytes(request, limit), READ_S)
+    except TimeoutError:
+        raise ApiError(408, "request_timeout", "the body did not arrive in time") from None
+    except ClientDisconnect:
+        raise ApiError(400, "invalid_json", "the body ended early") from None
+    try:
+        body = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "invalid_json", "the body is not valid JSON") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "invalid_json", "the body must be a JSON object")
+    if _depth(body) > MAX_DEPTH:
+        raise ApiError(400, "invalid_json", f"the body is nested deeper than {MAX_DEPTH} levels")
+    return body

@@ -1,0 +1,124 @@
+"""The one error object of every route, and which HTTP status belongs to which error."""
+
+import math
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from redis.exceptions import RedisError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from speechmill.infra.errors import BadInput, FarmError, Overloaded, StoreUnavailable
+
+
+class ApiError(Exception):
+    """An answer that is an error. `param` is the field at fault, dotted where nested."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, **extra: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.extra = extra
+        self.headers: dict[str, str] = {}
+
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    405: "invalid_request_error",
+    408: "invalid_request_error",
+    409: "conflict_error",
+    410: "gone_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    416: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_BY_CODE = {
+    "generation_failed": 500,
+    "incomplete_generation": 500,
+    "deadline_exceeded": 504,
+    "first_audio_timeout": 504,
+    "expired": 504,
+}
+_MOST_RETRY_AFTER_S = 120
+"""The OpenAI SDK gives up when it is told to wait longer."""
+
+
+def from_job(error: dict[str, Any], job: str) -> ApiError:
+    """What a job's own error is to the one who waits for it."""
+    code = str(error["code"])
+    status = _BY_CODE.get(code, 500)
+    return ApiError(status, code if code in _BY_CODE else "internal_error", str(error["message"]), job_id=job)
+
+
+def overloaded(error: Overloaded) -> ApiError:
+    """503 with an honest wait."""
+    wait_s = max(error.retry_after_s, 0.5)
+    answer = ApiError(503, error.code, str(error), retry_after_ms=math.ceil(wait_s * 1000))
+    answer.headers = {
+        "Retry-After": str(min(max(math.ceil(wait_s), 1), _MOST_RETRY_AFTER_S)),
+        "retry-after-ms": str(math.ceil(wait_s * 1000)),
+    }
+    return answer
+
+
+def respond(error: ApiError) -> JSONResponse:
+    """The error object, with the headers that steer the client's retries."""
+    body = {
+        "message": error.message,
+        "type": _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error"),
+        "param": error.param,
+        "code": error.code,
+        **error.extra,
+    }
+    again = "true" if error.status in (429, 503) else "false"
+    return JSONResponse({"error": body}, error.status, {"x-should-retry": again, **error.headers})
+
+
+def _framework(error: HTTPException) -> ApiError:
+    codes = {404: "not_found", 405: "method_not_allowed", 415: "unsupported_media_type"}
+    code = codes.get(error.status_code, "internal_error" if error.status_code >= 500 else "invalid_value")
+    answer = ApiError(error.status_code, code, str(error.detail) or HTTPStatus(error.status_code).phrase)
+    answer.headers = dict(error.headers or {})
+    return answer
+
+
+def translate(error: Exception) -> ApiError:
+    """Any exception as the answer that the client gets. What we did not foresee is a 500 without details."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, BadInput):
+        return ApiError(400, error.code, str(error), error.param)
+    if isinstance(error, Overloaded):
+        return overloaded(error)
+    if isinstance(error, RedisError | StoreUnavailable):
+        return overloaded(Overloaded("the farm's storage does not answer", "no_workers", retry_after_s=2.0))
+    if isinstance(error, FarmError):
+        return ApiError(_BY_CODE.get(error.code, 500), error.code, str(error))
+    if isinstance(error, HTTPException):
+        return _framework(error)
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        return ApiError(400, "invalid_value", first["msg"], ".".join(str(part) for part in first["loc"][1:]) or None)
+    return ApiError(500, "internal_error", "something went wrong on our side")
+
+
+def install(app: FastAPI) -> None:
+    """Have every way to fail end in the error object."""
+
+    async def handle(_: Request, error: Exception) -> Response:
+        return respond(translate(error))
+
+    for kind in (ApiError, FarmError, RedisError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, handle)

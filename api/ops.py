@@ -1,0 +1,126 @@
+"""Models and operations: what is served, whether it lives, whether it can work, and what it measures."""
+
+from functools import cache
+from importlib.metadata import version
+
+from fastapi import APIRouter, Request
+from prometheus_client import generate_latest
+from starlette.responses import JSONResponse, Response
+
+from speechmill.api.errors import ApiError, respond
+from speechmill.api.farm import FarmState
+from speechmill.api.schemas import AUDIO_FORMATS
+from speechmill.infra.client import UNAVAILABLE
+from speechmill.models.card import ModelCard
+
+router = APIRouter()
+
+
+def _farm(request: Request) -> FarmState:
+    farm: FarmState = request.app.state.farm
+    return farm
+
+
+def describe(card: ModelCard, status: str) -> dict[str, object]:
+    """A card as `/v1/models` shows it."""
+    can = card.parameters
+    return {
+        "id": card.id,
+        "object": "model",
+        "created": card.created,
+        "owned_by": card.owned_by,
+        "shutdown_date": None,
+        "status": status,
+        "capabilities": {
+            "tasks": ["tts"],
+            "languages": list(card.languages),
+            "native_sample_rate": card.sample_rate,
+            "formats": list(AUDIO_FORMATS),
+            "ref_audio": can.ref_audio,
+            "ref_text": can.ref_text,
+            "instructions": can.instructions != "none",
+            "speed": can.speed.by != "none",
+            "word_timestamps": can.word_timestamps,
+            "max_input_chars": card.segments.max_chars,
+            "max_new_tokens": can.max_new_tokens,
+            "voices": len(card.voices),
+        },
+    }
+
+
+@router.get("/v1/models", summary="Models served here")
+async def models(request: Request) -> dict[str, object]:
+    farm = _farm(request)
+    data = [describe(card, await _status(farm, card)) for card in farm.models]
+    return {"object": "list", "data": data}
+
+
+@router.get("/v1/models/{model_id:path}", summary="One model")
+async def model(model_id: str, request: Request) -> dict[str, object]:
+    farm = _farm(request)
+    for card in farm.models:
+        if card.id == model_id:
+            return describe(card, await _status(farm, card))
+    raise ApiError(404, "model_not_found", f"model {model_id!r} is not served", "model")
+
+
+async def _status(farm: FarmState, card: ModelCard) -> str:
+    return "draining" if farm.draining else (await farm.state(card)).status
+
+
+@router.get("/health", summary="Is this process alive?")
+@router.get("/ping", include_in_schema=False)
+async def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@router.get("/health/ready", summary="Can a request be served now?")
+async def ready(request: Request) -> Response:
+    """200 when Redis and S3 answer and every stage of at least one model has a worker."""
+    farm = _farm(request)
+    try:
+        states = {card.id: await farm.state(card) for card in farm.models}
+    except UNAVAILABLE:
+        return respond(ApiError(503, "no_workers", "Redis does not answer"))
+    details = {
+        name: {
+            stage: {"workers": pool.workers, "queue": pool.queue, "oldest_ms": pool.oldest_ms}
+            for stage, pool in state.stages.items()
+        }
+        for name, state in states.items()
+    }
+    if farm.draining:
+        return respond(ApiError(503, "shutting_down", "the server is shutting down", details=details))
+    if not await farm.store_ready():
+        return respond(ApiError(503, "no_workers", "the object store does not answer", details=details))
+    if not any(state.status == "ready" for state in states.values()):
+        return respond(ApiError(503, "no_workers", "no model has a worker for every stage", details=details))
+    return JSONResponse({"status": "ready", "models": details})
+
+
+@cache
+def build() -> dict[str, str]:
+    """Version of the package, and the commit where it is known."""
+    return {"version": version("speechmill"), "git": ""}
+
+
+@router.get("/version", summary="What runs here")
+async def show_version() -> dict[str, str]:
+    return build()
+
+
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    farm = _farm(request)
+    shown = farm.metrics
+    shown.active.set(farm.listening.active)
+    for card in farm.models:
+        state = await farm.state(card, fresh=True)
+        shown.queued_jobs.labels(card.id).set(state.queued)
+        for stage, pool in state.stages.items():
+            shown.queue_depth.labels(card.id, stage).set(pool.queue)
+            shown.leased.labels(card.id, stage).set(pool.leased)
+            shown.workers.labels(card.id, stage).set(pool.workers)
+    return Response(generate_latest(shown.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+

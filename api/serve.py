@@ -1,0 +1,76 @@
+"""Runs the API in one process, with a graceful end: new work is refused while running streams finish."""
+
+import asyncio
+import logging
+import socket
+from types import FrameType
+
+import uvicorn
+
+from speechmill.api.app import create_app
+from speechmill.api.farm import FarmState
+from speechmill.configs.settings import Settings
+from speechmill.infra.errors import ConfigError
+
+log = logging.getLogger(__name__)
+POLL_S = 0.05
+
+
+class DrainingServer(uvicorn.Server):
+    """The first SIGTERM starts the drain, the second ends at once."""
+
+    def __init__(self, config: uvicorn.Config, farm: FarmState, drain_s: float) -> None:
+        super().__init__(config)
+        self._farm = farm
+        self._drain_s = drain_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._farm.draining or self._loop is None:
+            super().handle_exit(sig, frame)
+            return
+        self._farm.draining = True
+        self._loop.call_soon_threadsafe(self._start_drain, sig, frame)
+
+    def _start_drain(self, sig: int, frame: FrameType | None) -> None:
+        self._drain = asyncio.ensure_future(self._finish(sig, frame))
+
+    async def _finish(self, sig: int, frame: FrameType | None) -> None:
+        log.info("draining", extra={"streams": self._farm.listening.active})
+        until = asyncio.get_running_loop().time() + self._drain_s
+        while self._farm.listening.active and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(POLL_S)
+        super().handle_exit(sig, frame)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises ConfigError when nobody could listen there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port") from error
+
+
+def run(settings: Settings) -> None:
+    """Body of `speechmill api`."""
+    check_port(settings.api.host, settings.api.port)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.api.host,
+        port=settings.api.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+    )
+    DrainingServer(config, app.state.farm, settings.api.drain_s).run()

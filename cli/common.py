@@ -1,0 +1,35 @@
+"""What the commands share: settings from options, and errors as one line."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from speechmill.configs.settings import Settings, SettingsError, load
+from speechmill.infra.errors import FarmError
+
+CONFIG_FAULT = 78
+"""EX_CONFIG: the supervisor does not restart a role that ends so."""
+
+
+def settings_from(profile: Path | None, assignments: Sequence[str] | None) -> Settings:
+    return load(profile, assignments or ())
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    sys.stderr.write(f"speechmill: {message}\n")
+    sys.exit(code)
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Foreseen failures become one line on standard error."""
+    try:
+        yield
+    except SettingsError as error:
+        fail(str(error), CONFIG_FAULT)
+    except ModuleNotFoundError as error:
+        fail(f"the package {error.name!r} is missing: pip install 'speechmill[worker]'", CONFIG_FAULT)
+    except FarmError as error:
+        fail(str(error), CONFIG_FAULT if error.code == "config_error" else 1)

@@ -1,0 +1,91 @@
+"""`speechmill say`: speak a text through a running farm."""
+
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PLAYERS = (
+    ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error"),
+    ("pw-play",),
+    ("paplay",),
+    ("aplay", "-q"),
+    ("play", "-q"),
+    ("afplay",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    audio_s: float
+    first_s: float
+    total_s: float
+
+
+def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None) -> Spoken:
+    """Stream PCM, show progress, write a WAV with exact sizes. Raises FarmError with the server's own message."""
+    import httpx
+
+    from speechmill.infra.encode import complete_file
+    from speechmill.infra.errors import FarmError
+
+    began, first, parts = time.monotonic(), 0.0, []
+    request = {**body, "response_format": "pcm", "stream_format": "audio"}
+    try:
+        with httpx.stream("POST", f"{base}/v1/audio/speech", json=request, timeout=600, trust_env=False) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise FarmError(answer.json()["error"]["message"])
+            rate, channels = int(answer.headers["x-sample-rate"]), int(answer.headers["x-channels"])
+            for part in answer.iter_bytes():
+                first = first or time.monotonic() - began
+                parts.append(part)
+                if progress is not None:
+                    progress(len(part) / (2 * channels * rate))
+    except httpx.HTTPError as error:
+        raise FarmError(f"{base} does not answer ({error}); is `speechmill up` running?") from error
+    with out.open("wb+") as file:
+        frames = complete_file("wav", parts, rate, channels, file)
+    return Spoken(frames / rate, first, time.monotonic() - began)
+
+
+def say(
+    text: Annotated[str, typer.Argument(help="What to say; `-` reads standard input.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="WAV file to write.")] = Path("speech.wav"),
+    voice: Annotated[str, typer.Option(help="Voice name.")] = "default",
+    model: Annotated[str | None, typer.Option(help="Model id; needed where several are served.")] = None,
+    speed: Annotated[float, typer.Option(help="Tempo.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same audio.")] = None,
+    play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
+    url: Annotated[str, typer.Option(help="Where the farm is.", envvar="SPEECHMILL_URL")] = "http://127.0.0.1:8091",
+) -> None:
+    """Speak TEXT through a running farm into a WAV file."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    body: dict[str, Any] = {"input": sys.stdin.read() if text == "-" else text, "voice": voice, "speed": speed}
+    body |= {"model": model} if model else {}
+    body |= {"seed": seed} if seed is not None else {}
+    columns = (SpinnerColumn(), TextColumn("{task.completed:.1f} s of audio"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        spoken = fetch(url.rstrip("/"), body, out, lambda seconds: bar.advance(task, seconds))
+    ratio = spoken.audio_s / spoken.total_s
+    print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
+    if play:
+        _play(out)
+
+
+def _play(out: Path) -> None:
+    for player in PLAYERS:
+        if shutil.which(player[0]):
+            subprocess.run([*player, str(out)], check=False)
+            return
+    from speechmill.cli.common import fail
+
+    fail(f"no player found; looked for {', '.join(player[0] for player in PLAYERS)}")

@@ -1,0 +1,115 @@
+"""`speechmill up`: the whole farm on this machine, in the foreground."""
+
+import json
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from speechmill.cli.roles import Assignments, Profile
+
+if TYPE_CHECKING:
+    from speechmill.configs.settings import Settings
+    from speechmill.workers.supervisor import Supervisor
+
+HELLO = "Hello! This sentence went through every part of the farm."
+READY_S = 120.0
+
+
+def up(
+    profile: Profile = None,
+    model: Annotated[list[str] | None, typer.Option(help="Model to serve; repeatable. Default: hibari.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (8091).")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the embedded servers and logs (./data).")] = None,
+    assignments: Assignments = None,
+    hello: Annotated[Path | None, typer.Option(help="Speak a first sentence into this WAV file once ready.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop as soon as the farm is ready and --hello is spoken.")] = False,
+) -> None:
+    """Start Valkey, an S3 server, the API, workers and Celery, and serve until Ctrl-C."""
+    from speechmill.api.serve import check_port
+    from speechmill.cli.common import settings_from
+    from speechmill.workers.supervisor import Supervisor
+
+    own = [f"models={json.dumps(model)}"] if model else []
+    own += [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
+    own += [f"data_dir={json.dumps(str(data_dir))}"] * (data_dir is not None)
+    settings = settings_from(profile, [*(assignments or ()), *own])
+    check_port(settings.api.host, settings.api.port)
+    _say(f"starting; logs are in {settings.data_dir / 'logs'}")
+    supervisor = Supervisor(settings, _say)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: setattr(supervisor, "stopping", True))
+    try:
+        _serve(supervisor, settings, hello, once)
+    finally:
+        _say("stopping")
+        supervisor.stop()
+
+
+def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, once: bool) -> None:
+    began = time.monotonic()
+    supervisor.start()
+    base = f"http://{_reachable(settings.api.host)}:{settings.api.port}"
+    ready = False
+
+    def tick() -> bool:
+        nonlocal ready
+        if ready:
+            return True
+        if _is_ready(base):
+            ready = True
+            _say(f"ready after {time.monotonic() - began:.1f} s: {base}")
+            _greet(base, hello)
+            return not once
+        if time.monotonic() - began > READY_S:
+            raise typer.Exit(_not_ready(supervisor))
+        return True
+
+    supervisor.run(tick)
+    if once and not ready:
+        raise typer.Exit(1)
+
+
+def _not_ready(supervisor: "Supervisor") -> int:
+    _say(f"not ready after {READY_S:.0f} s; see the logs:")
+    for child in supervisor.children:
+        _say(f"  {child.log}: {child.last_line()}")
+    return 1
+
+
+def _reachable(host: str) -> str:
+    """Where a listener on all addresses is reached from here."""
+    if host in ("0.0.0.0", ""):
+        return "127.0.0.1"
+    return "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
+
+
+def _is_ready(base: str) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"{base}/health/ready", timeout=2, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _greet(base: str, hello: Path | None) -> None:
+    if hello is not None:
+        from speechmill.cli.say import fetch
+
+        began = time.monotonic()
+        spoken = fetch(base, {"input": HELLO, "response_format": "wav"}, hello)
+        _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
+    body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
+    _say("try:")
+    _say(f"  curl {base}/v1/audio/speech -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"speechmill: {line}\n")
+    sys.stdout.flush()

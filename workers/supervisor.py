@@ -1,0 +1,197 @@
+"""`speechmill up`: every process of a farm on one machine under one supervisor.
+
+Children that crash are restarted with back-off and said so; a child that says its configuration is at fault (exit
+code 78) ends the farm. Everything ends with the supervisor, whatever ends it.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from speechmill.configs.settings import Settings
+from speechmill.infra.embedded import DIE_WITH_PARENT, EmbeddedS3, EmbeddedValkey
+from speechmill.infra.errors import EmbeddedFailed, FarmError
+
+CONFIG_FAULT = 78
+"""Exit code (EX_CONFIG of sysexits.h) of a child that starting again would not help."""
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_S = 30.0
+"""A child that ran so long has earned a quick restart again."""
+POLL_S = 0.1
+KILL_AFTER_S = 15.0
+LOG_BYTES = 16 << 20
+
+
+class ChildFailed(FarmError):
+    """A child found its configuration at fault; the text is its last line."""
+
+    code = "child_failed"
+
+
+@dataclass(slots=True)
+class Child:
+    """One role as a process of its own."""
+
+    name: str
+    arguments: tuple[str, ...]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    crashes: int = 0
+    restart_at: float = 0.0
+
+    def last_line(self) -> str:
+        """What it said last, for the message about its end."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return lines[-1] if lines else "no word"
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Starts the embedded servers that the settings ask for, then the roles; watches them all from one thread."""
+
+    settings: Settings
+    say: Callable[[str], None]
+    children: list[Child] = field(default_factory=list)
+    valkey: EmbeddedValkey | None = None
+    s3: EmbeddedS3 | None = None
+    stopping: bool = False
+
+    def start(self) -> None:
+        """Raises EmbeddedFailed or ConfigError in one line."""
+        settings = self.settings
+        logs = settings.data_dir / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        if not settings.redis.control_url:
+            self.valkey = EmbeddedValkey(settings.data_dir / "valkey", settings.redis.max_memory_mb)
+            self.valkey.start()
+        if not settings.s3.endpoint_url:
+            self.s3 = EmbeddedS3(settings.data_dir / "s3")
+            self.s3.launch()
+        for name, arguments in roles(settings):
+            child = Child(name, arguments, logs / f"{name}.log")
+            self.children.append(child)
+            self._spawn(child)
+        if self.s3 is not None:
+            self.s3.await_ready()
+
+    def run(self, tick: Callable[[], bool]) -> None:
+        """Watch until a signal, or until `tick` (called ten times a second) answers False. Raises ChildFailed."""
+        while not self.stopping and tick():
+            self._watch_servers()
+            for child in self.children:
+                self._watch(child)
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        """End every process: the API first, so that nothing new comes in, the servers last."""
+        self.stopping = True
+        for group in (self.children[:1], self.children[1:]):
+            running = [child.process for child in group if child.process and child.process.poll() is None]
+            for process in running:
+                process.terminate()
+            until = time.monotonic() + KILL_AFTER_S
+            for process in running:
+                try:
+                    process.wait(max(until - time.monotonic(), 0.1))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        if self.s3 is not None:
+            self.s3.stop()
+        if self.valkey is not None:
+            self.valkey.stop()
+
+    def _environment(self) -> Mapping[str, str]:
+        """The children build their own settings; what only we know goes on top through variables."""
+        effective: dict[str, str] = {}
+        _flatten("SPEECHMILL", self._effective().model_dump(mode="json"), effective)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPEECHMILL_")}
+        return {**inherited, **effective, "PYTHONUNBUFFERED": "1"}
+
+    def _effective(self) -> Settings:
+        settings = self.settings
+        redis = settings.redis
+        if self.valkey is not None:
+            redis = redis.model_copy(update={"control_url": self.valkey.url})
+        s3 = settings.s3
+        if self.s3 is not None:
+            own = {"endpoint_url": self.s3.endpoint_url, "bucket": self.s3.bucket}
+            s3 = s3.model_copy(update={**own, "access_key": self.s3.access_key, "secret_key": self.s3.secret_key})
+        return settings.model_copy(update={"redis": redis, "s3": s3, "data_dir": settings.data_dir.absolute()})
+
+    def _spawn(self, child: Child) -> None:
+        if child.log.exists() and child.log.stat().st_size > LOG_BYTES:
+            child.log.replace(child.log.with_suffix(".old.log"))
+        command = [sys.executable, "-m", "speechmill.cli.main", *child.arguments]
+        if sys.platform == "linux":
+            command = [sys.executable, "-ISc", DIE_WITH_PARENT, str(os.getpid()), *command]
+        with child.log.open("ab") as log:
+            # a session of its own: Ctrl-C in the terminal reaches the supervisor, which ends the children in order
+            child.process = subprocess.Popen(
+                command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        child.started = time.monotonic()
+
+    def _watch(self, child: Child) -> None:
+        now = time.monotonic()
+        if child.process is None:
+            if now >= child.restart_at:
+                self._spawn(child)
+            return
+        code = child.process.poll()
+        if code is None:
+            return
+        if code == CONFIG_FAULT:
+            raise ChildFailed(child.last_line())
+        child.crashes = 1 if now - child.started > STEADY_S else child.crashes + 1
+        pause = BACKOFF_S[min(child.crashes, len(BACKOFF_S)) - 1]
+        child.restart_at, child.process = now + pause, None
+        self.say(f"{child.name} ended ({_describe(code)}); starting it again in {pause:g} s. Its log: {child.log}")
+
+    def _watch_servers(self) -> None:
+        for server in (self.valkey, self.s3):
+            if server is not None and server.process is not None and server.process.poll() is not None:
+                self.say(f"{server.name} ended ({_describe(server.process.returncode)}); starting it again")
+                try:
+                    server.start()
+                except EmbeddedFailed as error:
+                    raise ChildFailed(str(error)) from error
+
+
+def roles(settings: Settings) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every process of a farm by name, with its command line; the one list that deployments follow."""
+    yield "api", ("api",)
+    for group_index, group in enumerate(settings.workers):
+        options = [part for model in group.models for part in ("--model", model)]
+        options += ["--stage", ",".join(group.stages)] if group.stages else []
+        for index in range(group.processes):
+            yield f"worker-{group_index}-{index}", ("worker", *options)
+    yield "celery", ("celery", "worker")
+    yield "beat", ("celery", "beat")
+
+
+def _describe(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def _flatten(prefix: str, value: Any, into: dict[str, str]) -> None:
+    """Nested settings as pydantic-settings reads them from the environment."""
+    for key, inner in value.items():
+        name = f"{prefix}{'_' if prefix == 'SPEECHMILL' else '__'}{key.upper()}"
+        if isinstance(inner, dict) and key != "stages":
+            _flatten(name, inner, into)
+        else:
+            into[name] = inner if isinstance(inner, str) else json.dumps(inner)
+
