@@ -120,11 +120,11 @@ class FarmState:
         state = "expired" if reason in ("deadline", "first_audio") else "cancelled"
         problem_text = error or problem("cancelled", "the job was cancelled")
         await self.client.run(end_job(job, state, problem_text))
-        raw = await self.client.server("control").hgetall(self.client.keys.job(job))
+        raw = await self.client.read_hash(self.client.keys.job(job))
         record = parse_record(job, raw)
         if record is None or record.state == "succeeded":
             return
-        names = await self.client.server("control").smembers(self.client.keys.tasks(job))
+        names = await self.client.read_set(self.client.keys.tasks(job))
         tasks = [Task.parse(name.decode()) for name in names]
         ttl_s = self.settings.retention.logs_s
         trailer = f'{{"error":{problem_text}}}'

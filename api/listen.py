@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from speechmill.api.errors import ApiError, from_job
-from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, AsyncClient, read_entries
+from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, AsyncClient, entry_id, read_entries
 from speechmill.infra.jobs import TERMINAL, parse_record
 from speechmill.infra.keys import LogRef, new_id
 from speechmill.infra.messages import LogChunk
@@ -64,6 +64,8 @@ class Listening:
         self.spill = spill
         self.name = new_id("api")
         self.active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._listeners: dict[str, list[_Hints]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -76,6 +78,11 @@ class Listening:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
+    async def quiet(self, timeout_s: float) -> None:
+        """Return when nobody listens any more, or after so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+
     async def _watch(self) -> None:
         inbox, seen = self.client.keys.inbox(self.name), ""
         server, now, touched = self.client.server("chunks"), asyncio.get_running_loop().time, 0.0
@@ -84,7 +91,7 @@ class Listening:
                 if not seen or now() - touched > INBOX_TTL_S / 4:
                     touched = now()
                     made = await server.xadd(inbox, {"poke": b"1"}, maxlen=4096)
-                    seen = seen or made.decode()
+                    seen = seen or entry_id(made)
                     await server.expire(inbox, INBOX_TTL_S)
                 reply = read_entries(await server.xread({inbox: seen}, count=256, block=BLOCK_MS))
                 for entry, fields in reply.get(inbox.encode(), []):
@@ -102,11 +109,14 @@ class Listening:
         hints = _Hints()
         self._listeners.setdefault(source.name, []).append(hints)
         self.active += 1
+        self._idle.clear()
         try:
             await self.client.run(follow(source, self.name, ttl_s))
             yield Listener(self, source, hints, frame_bytes)
         finally:
             self.active -= 1
+            if not self.active:
+                self._idle.set()
             self._listeners[source.name].remove(hints)
             if not self._listeners[source.name]:
                 del self._listeners[source.name]
@@ -175,7 +185,7 @@ class Listener:
         """Nothing new in the log: has the job ended without it?"""
         await self._client.run(follow(self._source, self._listening.name, INBOX_TTL_S * 10))
         job = self._source.task.job
-        raw = await self._client.server("control").hgetall(self._client.keys.job(job))
+        raw = await self._client.read_hash(self._client.keys.job(job))
         record = parse_record(job, raw)
         if record is None:
             raise ApiError(500, "internal_error", "the job is not known any more", job_id=job)

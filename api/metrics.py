@@ -1,4 +1,4 @@
-"""What `/metrics` shows: counted here for this process, gauges read from Redis at the scrape. No text, voices or keys."""
+"""What `/metrics` shows: counters of this process, gauges read from Redis at the scrape. No text, voices or keys."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -9,22 +9,33 @@ class Metrics:
     """One registry for each app, so that several may live in one process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        at = {"registry": self.registry}
+        self.registry = into = CollectorRegistry()
         labels = ("route", "model", "format", "mode", "status")
-        self.requests = Counter("speech_requests", "Requests answered", labels, **at)
+        self.requests = Counter("speech_requests", "Requests answered", labels, registry=into)
         self.first_audio = Histogram(
-            "speech_ttfa_seconds", "From accepted request to first PCM", ("model", "mode"), buckets=_SECONDS, **at
+            "speech_ttfa_seconds",
+            "From accepted request to first PCM",
+            ("model", "mode"),
+            buckets=_SECONDS,
+            registry=into,
         )
-        self.total = Histogram("speech_e2e_seconds", "Whole request", ("model", "mode"), buckets=_SECONDS, **at)
-        self.audio = Counter("speech_audio_seconds", "Audio made", ("model",), **at)
-        self.chars = Counter("speech_chars", "Characters accepted", ("model",), **at)
-        self.active = Gauge("speech_active_streams", "Responses that wait for audio or send it", **at)
-        self.cancelled = Counter("speech_cancelled", "Jobs ended early by this process", ("reason",), **at)
+        self.total = Histogram(
+            "speech_e2e_seconds", "Whole request", ("model", "mode"), buckets=_SECONDS, registry=into
+        )
+        self.audio = Counter("speech_audio_seconds", "Audio made", ("model",), registry=into)
+        self.chars = Counter("speech_chars", "Characters accepted", ("model",), registry=into)
+        self.active = Gauge("speech_active_streams", "Responses that wait for audio or send it", registry=into)
+        self.cancelled = Counter("speech_cancelled", "Jobs ended early by this process", ("reason",), registry=into)
         self.gap = Histogram(
-            "speech_stream_gap_seconds", "Longest wait of a real-time player", ("model",), buckets=_SECONDS, **at
+            "speech_stream_gap_seconds",
+            "Longest wait of a real-time player",
+            ("model",),
+            buckets=_SECONDS,
+            registry=into,
         )
-        self.queue_depth = Gauge("speech_queue_depth", "Tasks waiting for a worker", ("model", "stage"), **at)
-        self.queued_jobs = Gauge("speech_queued_jobs", "Jobs that nobody has started", ("model",), **at)
-        self.leased = Gauge("speech_tasks_leased", "Tasks that workers hold, one slot each", ("model", "stage"), **at)
-        self.workers = Gauge("speech_worker_up", "Live workers", ("model", "stage"), **at)
+        self.queue_depth = Gauge("speech_queue_depth", "Tasks waiting for a worker", ("model", "stage"), registry=into)
+        self.queued_jobs = Gauge("speech_queued_jobs", "Jobs that nobody has started", ("model",), registry=into)
+        self.leased = Gauge(
+            "speech_tasks_leased", "Tasks that workers hold, one slot each", ("model", "stage"), registry=into
+        )
+        self.workers = Gauge("speech_worker_up", "Live workers", ("model", "stage"), registry=into)

@@ -122,5 +122,3 @@ async def metrics(request: Request) -> Response:
             shown.leased.labels(card.id, stage).set(pool.leased)
             shown.workers.labels(card.id, stage).set(pool.workers)
     return Response(generate_latest(shown.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-

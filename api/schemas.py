@@ -39,7 +39,7 @@ class SpeechBody(BaseModel):
         StrictStr | None, Field(max_length=256, description="Model id. May be left out where one model is served.")
     ] = None
     voice: Annotated[
-        StrictStr | VoiceObject | None, Field(description="Voice name, any case; `default` or nothing: the model's own.")
+        StrictStr | VoiceObject | None, Field(description="Voice name; `default` or nothing: the model's own.")
     ] = None
     speaker: Annotated[StrictStr | None, Field(max_length=256, description="Another name for `voice`.")] = None
     instructions: Annotated[StrictStr | None, Field(description="How to speak, for models that follow it.")] = None
@@ -49,9 +49,9 @@ class SpeechBody(BaseModel):
     sample_rate: Annotated[StrictInt | None, Field(description="Hz; nothing: the model's own rate.")] = None
     speed: Annotated[Number | None, Field(ge=0.25, le=4.0, description="Tempo at the same pitch.")] = None
     stream: Annotated[StrictBool | None, Field(description="Send audio while it is made.")] = None
-    stream_format: Annotated[
-        Literal["audio", "sse"] | None, Field(description="`audio`: raw bytes of the format.")
-    ] = None
+    stream_format: Annotated[Literal["audio", "sse"] | None, Field(description="`audio`: raw bytes of the format.")] = (
+        None
+    )
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
     language: Annotated[StrictStr | None, Field(max_length=64, description="Language name or BCP-47 tag.")] = None
     ref_audio: StrictStr | list[StrictStr] | None = None

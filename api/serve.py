@@ -13,7 +13,6 @@ from speechmill.configs.settings import Settings
 from speechmill.infra.errors import ConfigError
 
 log = logging.getLogger(__name__)
-POLL_S = 0.05
 
 
 class DrainingServer(uvicorn.Server):
@@ -42,9 +41,7 @@ class DrainingServer(uvicorn.Server):
 
     async def _finish(self, sig: int, frame: FrameType | None) -> None:
         log.info("draining", extra={"streams": self._farm.listening.active})
-        until = asyncio.get_running_loop().time() + self._drain_s
-        while self._farm.listening.active and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(POLL_S)
+        await self._farm.listening.quiet(self._drain_s)
         super().handle_exit(sig, frame)
 
 
@@ -56,7 +53,8 @@ def check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port") from error
+            message = f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+            raise ConfigError(message) from error
 
 
 def run(settings: Settings) -> None:

@@ -28,6 +28,8 @@ from speechmill.infra.protocol import Limits, submit
 router = APIRouter()
 MAX_TIMESTAMP_BYTES = 4096
 S16_BYTES = 2
+REASONS = {"client": "cancelled", "deadline": "deadline_exceeded", "first_audio": "first_audio_timeout"}
+"""Why we end a job early, and the error code that it gets."""
 
 
 class ClientGone(Exception):
@@ -43,7 +45,7 @@ class Timing:
     """Moments of one call, on the monotonic clock."""
 
     accepted: float = field(default_factory=time.monotonic)
-    queued_ms: float = 0.0
+    queued_s: float = 0.0
     first: float = 0.0
     audio_s: float = 0.0
     gap_s: float = 0.0
@@ -156,7 +158,7 @@ class SpeechCall:
             self._gone.cancel()
         keeps_on = self.order.store and self._reason == "client"
         if self._chunks is not None and not self.done and not failed and not keeps_on:
-            code = {"deadline": "deadline_exceeded", "first_audio": "first_audio_timeout"}.get(self._reason, "cancelled")
+            code = REASONS[self._reason]
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
         await self._stack.aclose()
 
@@ -262,14 +264,20 @@ async def _whole(call: SpeechCall, first: LogChunk) -> Response:
 def _usage(wanted: Order, frames: int) -> dict[str, str]:
     """Text in characters, where the model has no tokenizer of its own; output in frames of the first stage."""
     made = round(frames / wanted.request.sample_rate * wanted.card.stages[0].rate)
-    counts = {"input": wanted.chars, "output": made, "total": wanted.chars + made, "input-text": wanted.chars,
-              "input-audio": 0}
+    counts = {
+        "input": wanted.chars,
+        "output": made,
+        "total": wanted.chars + made,
+        "input-text": wanted.chars,
+        "input-audio": 0,
+    }
     return {f"x-vllm-omni-{name}-tokens": str(count) for name, count in counts.items()}
 
 
 def _server_timing(timing: Timing) -> dict[str, str]:
     first, total = timing.first - timing.accepted, time.monotonic() - timing.accepted
-    return {"Server-Timing": f"queue;dur={timing.queued_ms:.1f}, first;dur={first * 1e3:.1f}, total;dur={total * 1e3:.1f}"}
+    parts = {"queue": timing.queued_s, "first": first, "total": total}
+    return {"Server-Timing": ", ".join(f"{name};dur={seconds * 1000:.1f}" for name, seconds in parts.items())}
 
 
 def _word_timestamps(marks: list[WordMark], rate: int) -> dict[str, str]:

@@ -117,8 +117,12 @@ def _unsupported(card: ModelCard, field: str) -> ApiError:
 def _refuse_unsupported(body: SpeechBody, card: ModelCard) -> None:
     """Known parameters with a value that is not neutral, which this model has no use for."""
     if body.stream_format == "sse" or (body.stream and body.stream_format is None):
-        raise ApiError(400, "unsupported_parameter", "server-sent events are not served; use stream_format 'audio'",
-                       "stream_format" if body.stream_format else "stream")
+        raise ApiError(
+            400,
+            "unsupported_parameter",
+            "server-sent events are not served; use stream_format 'audio'",
+            "stream_format" if body.stream_format else "stream",
+        )
     can = card.parameters
     allowed = {
         "instructions": can.instructions != "none" or not body.instructions,
@@ -132,8 +136,15 @@ def _refuse_unsupported(body: SpeechBody, card: ModelCard) -> None:
         "initial_codec_chunk_frames": True,
         "speed": can.speed.by != "none" or body.speed == 1,
     }
-    no_model_has = ("task_type", "x_vector_only_mode", "speaker_embedding", "non_streaming_mode", "duration_seconds",
-                    "ref_audio_2", "ambient_sound")
+    no_model_has = (
+        "task_type",
+        "x_vector_only_mode",
+        "speaker_embedding",
+        "non_streaming_mode",
+        "duration_seconds",
+        "ref_audio_2",
+        "ambient_sound",
+    )
     for field in (*allowed, *no_model_has):
         if getattr(body, field) is not None and not allowed.get(field, False):
             raise _unsupported(card, field)

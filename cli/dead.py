@@ -34,17 +34,17 @@ def list_dead(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Jobs given up on, newest first."""
-    from speechmill.infra.jobs import read_record
+    from speechmill.infra.jobs import dead_jobs, read_record
 
     client = _client(profile, assignments)
-    for raw, when in client.server("control").zrevrange(client.keys.dead(), 0, -1, withscores=True):
-        record = read_record(client, raw.decode())
+    for job, when_s in dead_jobs(client):
+        record = read_record(client, job)
         error = record.error if record else None
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when / 1000))
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when_s))
         if as_json:
-            print(json.dumps({"job": raw.decode(), "at": int(when / 1000), "error": error}))
+            print(json.dumps({"job": job, "at": int(when_s), "error": error}))
         else:
-            print(f"{raw.decode()}  {at}  {error['message'] if error else 'record expired'}")
+            print(f"{job}  {at}  {error['message'] if error else 'record expired'}")
 
 
 @app.command("show")
@@ -61,7 +61,7 @@ def show(job: str, profile: Profile = None, assignments: Assignments = None) -> 
         fail(f"no job {job} is known")
     tasks = {}
     for task in read_tasks(client, job):
-        fields = client.server("control").hgetall(client.keys.task(task))
+        fields = client.read_hash(client.keys.task(task))
         tasks[str(task)] = {key.decode(): value.decode() for key, value in fields.items()}
     print(json.dumps({**asdict(record), "tasks": tasks}, indent=2, default=str))
 
@@ -75,12 +75,13 @@ def redrive(
 ) -> None:
     """Start a new take of these jobs."""
     from speechmill.cli.common import fail
+    from speechmill.infra.jobs import dead_jobs
     from speechmill.infra.protocol import retry
 
     client = _client(profile, assignments)
     names = list(jobs or [])
     if everything:
-        names = [raw.decode() for raw in client.server("control").zrange(client.keys.dead(), 0, -1)]
+        names = [job for job, _ in dead_jobs(client)]
     elif not names:
         fail("name the jobs, or use --all")
     answers = {job: client.run(retry(job)) for job in names}

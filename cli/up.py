@@ -28,7 +28,7 @@ def up(
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the embedded servers and logs (./data).")] = None,
     assignments: Assignments = None,
     hello: Annotated[Path | None, typer.Option(help="Speak a first sentence into this WAV file once ready.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Stop as soon as the farm is ready and --hello is spoken.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop as soon as that is done.")] = False,
 ) -> None:
     """Start Valkey, an S3 server, the API, workers and Celery, and serve until Ctrl-C."""
     from speechmill.api.serve import check_port

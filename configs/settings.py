@@ -165,8 +165,12 @@ def load(profile: Path | None = None, assignments: Sequence[str] = ()) -> Settin
     class Profiled(Settings):
         @classmethod
         def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource, *_: Any, **__: Any,
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            *_: Any,
+            **__: Any,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             sources = (init_settings, env_settings)
             return (*sources, TomlConfigSettingsSource(settings_cls, path)) if path else sources

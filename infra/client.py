@@ -55,6 +55,11 @@ def _options(timeout_s: float) -> dict[str, Any]:
     }
 
 
+def entry_id(reply: Any) -> str:
+    """Of an entry just added."""
+    return cast(bytes, reply).decode()
+
+
 def read_entries(reply: Any) -> dict[bytes, list[Entry]]:
     """Reply of XREAD by stream key; the one place that knows its shape."""
     return {key: [entry for entry in entries if entry[1]] for key, entries in reply or []}
@@ -125,6 +130,13 @@ class Client:
         reply = self._servers[log.on].xrange(self.keys.log(log), f"({after}", "+", count)
         return cast(list[Entry], reply)
 
+    def read_hash(self, key: str) -> dict[bytes, bytes]:
+        """A control record; empty when there is none."""
+        return cast(dict[bytes, bytes], self._servers["control"].hgetall(key))
+
+    def read_set(self, key: str) -> set[bytes]:
+        return cast(set[bytes], self._servers["control"].smembers(key))
+
     def wait_durable(self) -> None:
         """Return when everything written so far is in the append-only file on disk."""
         self._servers["control"].execute_command("WAITAOF", 1, 0, BLOCK_MS)
@@ -174,6 +186,12 @@ class AsyncClient:
         reply = await self._servers[log.on].xrange(self.keys.log(log), f"({after}", "+", count)
         return cast(list[Entry], reply)
 
+    async def read_hash(self, key: str) -> dict[bytes, bytes]:
+        return cast(dict[bytes, bytes], await self._servers["control"].hgetall(key))
+
+    async def read_set(self, key: str) -> set[bytes]:
+        return cast(set[bytes], await self._servers["control"].smembers(key))
+
     async def wait_durable(self) -> None:
         await self._servers["control"].execute_command("WAITAOF", 1, 0, BLOCK_MS)
 
@@ -182,9 +200,7 @@ class AsyncClient:
             await server.aclose()
 
 
-def _by_server(
-    calls: Sequence[Call[Any]], servers: dict[Role, redis.Redis]
-) -> Iterable[tuple[redis.Redis, list[int]]]:
+def _by_server(calls: Sequence[Call[Any]], servers: dict[Role, redis.Redis]) -> Iterable[tuple[redis.Redis, list[int]]]:
     groups: dict[int, list[int]] = {}
     for index, call in enumerate(calls):
         groups.setdefault(id(servers[call.on]), []).append(index)

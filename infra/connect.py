@@ -28,9 +28,9 @@ def make_objects(settings: Settings) -> ObjectStore:
     s3 = settings.s3
     return ObjectStore(
         bucket=s3.bucket,
-        endpoint_url=s3.endpoint_url or None,
-        access_key=s3.access_key or None,
-        secret_key=s3.secret_key or None,
+        endpoint_url=s3.endpoint_url,
+        access_key=s3.access_key,
+        secret_key=s3.secret_key,
         region=s3.region,
-        public_endpoint_url=s3.public_endpoint_url or None,
+        public_endpoint_url=s3.public_endpoint_url,
     )

@@ -1,6 +1,7 @@
 """When stored objects go: a sorted set of keys by due time, registered before the upload, swept by Celery."""
 
 import time
+from typing import cast
 
 from speechmill.infra.client import Client
 from speechmill.infra.objects import ObjectStore
@@ -17,7 +18,7 @@ def sweep_objects(client: Client, objects: ObjectStore) -> int:
     """Delete what is due, at most `MOST` at a time. Answers how many went. An entry goes after its object."""
     server, key = client.server("control"), client.keys.expiry()
     gone = 0
-    while due := server.zrangebyscore(key, "-inf", time.time(), start=0, num=MOST):
+    while due := cast(list[bytes], server.zrangebyscore(key, "-inf", time.time(), start=0, num=MOST)):
         objects.delete_many([name.decode() for name in due])
         server.zrem(key, *due)
         gone += len(due)

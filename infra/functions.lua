@@ -644,7 +644,6 @@ local function write_trailer(root, log, stop, trailer)
   local stream = root .. ':log:' .. log
   redis.call('XADD', stream, stop .. '-2', 't', trailer)
   redis.call('HSET', stream .. ':meta', 'trailer', trailer)
-  redis.call('PEXPIRE', stream, redis.call('PTTL', stream .. ':meta'))
   tell_followers(root, log, 'e', stop, 't', trailer)
 end
 
@@ -655,7 +654,11 @@ function F.seal(keys, args)
   if not f[1] then return 'lost' end
   if f[1] ~= args[2] then return 'fenced' end
   if f[4] then return 'closed' end
-  if not f[3] then write_trailer(root, log, f[2], args[3]) end
+  if not f[3] then
+    local stream = root .. ':log:' .. log
+    write_trailer(root, log, f[2], args[3])
+    redis.call('PEXPIRE', stream, redis.call('PTTL', stream .. ':meta'))  -- a log without chunks begins with this entry
+  end
   return 'ok'
 end
 

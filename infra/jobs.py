@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from speechmill.infra.client import Client
 from speechmill.infra.keys import FARM_STAGES, LogRef, Role, Task, out_log
@@ -83,16 +83,23 @@ def retirement(tasks: Iterable[Task], stages: tuple[str, ...], ttl_s: int) -> li
 
 def aftermath(record: JobRecord, tasks: Iterable[Task], trailer: str, ttl_s: int) -> list[Call[Any]]:
     """What follows the end of a job that did not succeed: listeners hear why, logs go."""
-    return [close(out_log(record.job, record.take), trailer, ttl_s), *retirement(tasks, record.stages, ttl_s)]
+    of_take = [task for task in tasks if task.take == record.take]
+    return [close(out_log(record.job, record.take), trailer, ttl_s), *retirement(of_take, record.stages, ttl_s)]
 
 
 def read_record(client: Client, job: str) -> JobRecord | None:
-    return parse_record(job, client.server("control").hgetall(client.keys.job(job)))
+    return parse_record(job, client.read_hash(client.keys.job(job)))
 
 
 def read_tasks(client: Client, job: str) -> list[Task]:
-    names = client.server("control").smembers(client.keys.tasks(job))
+    names = client.read_set(client.keys.tasks(job))
     return [Task.parse(name.decode()) for name in names]
+
+
+def dead_jobs(client: Client) -> list[tuple[str, float]]:
+    """Jobs given up on, newest first, with the Unix time at which they were."""
+    found = client.server("control").zrevrange(client.keys.dead(), 0, -1, withscores=True)
+    return [(job.decode(), when_ms / 1000) for job, when_ms in cast(list[tuple[bytes, float]], found)]
 
 
 def end(client: Client, job: str, state: str, problem: str, ttl_s: int) -> str:

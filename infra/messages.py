@@ -138,7 +138,6 @@ def encode_marks(marks: tuple[WordMark, ...]) -> str:
     return json.dumps([[m.word, m.start, m.end] for m in marks], ensure_ascii=False) if marks else ""
 
 
-
 def problem(code: str, message: str) -> str:
     """An error as it stands in job records and trailers."""
     return json.dumps({"code": code, "message": message}, ensure_ascii=False)

@@ -112,7 +112,8 @@ def dispatch(model: str, job_class: str, first_stage: str) -> Call[str]:
 def _parse_claim(raw: list[Any]) -> Claim | str:
     if raw[0] != b"task":
         return _text(raw[0])
-    task, token, text, attempts, solo, base, model, stages, segments, joined, request, live, retention, left, cls = raw[1:]
+    task, token, text, attempts, solo, base, model, stages = raw[1:9]
+    segments, joined, request, live, retention, left, job_class = raw[9:]
     return Claim(
         task=Task.parse(_text(task)),
         token=_text(token),
@@ -127,7 +128,7 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
         request=SpeechRequest.from_json(request),
         live=live == b"1",
         ttl_s=max(int(float(left)) // 1000, 0) + int(retention) + 1,
-        job_class=_text(cls),
+        job_class=_text(job_class),
     )
 
 
@@ -200,7 +201,12 @@ def leave(worker: str, pools: Sequence[str]) -> Call[str]:
 
 
 def fence(log: LogRef, token: str, base: int, ttl_s: int, header: str) -> Call[Fenced]:
-    """Install the token; make the log if there is none. No append before it."""
+    """Install the token; make the log if there is none. No append before it.
+
+    A log that was lost is made again from `base`, the position that a reader asked for; codes only make sense to a
+    stage that has all of them, and begin at 0 again.
+    """
+    base = base if log.on == "chunks" else min(base, 0)
 
     def parse(raw: list[Any]) -> Fenced:
         return Fenced(_text(raw[0]), *raw[1:]) if len(raw) > 1 else Fenced(_text(raw[0]))
@@ -254,6 +260,10 @@ class Hole(Exception):
     """What comes next is not where the reader stands: it must read the log itself, or have it made again."""
 
 
+class Misaligned(Hole):
+    """The log was made again with other borders and its chunks cannot be cut: the reader must begin anew, from 0."""
+
+
 class LogReader:
     """One reader's position in one log: turns entries and hints into chunks in order, each exactly once.
 
@@ -263,43 +273,64 @@ class LogReader:
 
     def __init__(self, position: int = 0, frame_bytes: int = 0) -> None:
         self.position = position
-        self.entry = f"{position}-0"
         self.ended = False
         self._frame_bytes = frame_bytes
+        self._taken = (position, 1)
+        """Entries up to this one are taken. A mark belongs to where it ends: those at `position` came before it."""
+        self._cut = 0
+        """Where the last chunk was cut; marks that end there or before have been taken."""
+
+    @property
+    def entry(self) -> str:
+        """Id of the entry to read on behind."""
+        return "{}-{}".format(*self._taken)
 
     def hint(self, fields: dict[bytes, bytes]) -> list[LogChunk]:
-        """What an inbox entry brings. Raises Hole when the log must be read instead."""
+        """What an inbox entry brings. Raises Hole when the log must be read instead.
+
+        Between reading the log and taking hints again it must have been read up to its end.
+        """
         if self.ended:
             return []
         end = int(fields[b"e"])
         if b"t" in fields:
-            if end != self.position:
+            if end > self.position:
                 raise Hole
             return [self._end(fields[b"t"])]
         if end <= self.position:
             return []
         if not fields[b"d"]:
             raise Hole
-        marks = fields[b"m"]
         chunk = self._take(int(fields[b"s"]), end, fields[b"d"])
-        self.entry = f"{end}-{1 if marks else 0}"
-        return [LogChunk(chunk.start, end, chunk.payload, _marks(marks))]
+        marks = self._fresh(fields[b"m"])
+        self._taken = (end, 1)
+        return [LogChunk(chunk.start, end, chunk.payload, marks)]
 
     def entries(self, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[LogChunk]:
-        """What reading the log after `entry` brought. Raises Hole when the chunks do not join on."""
+        """What reading the log after `entry` brought. Raises Hole when the first new chunk does not join on."""
         chunks: list[LogChunk] = []
         for entry, fields in entries:
-            end = int(entry.split(b"-")[0])
-            if b"t" in fields:
-                if end != self.position:
-                    raise Hole
-                chunks.append(self._end(fields[b"t"]))
-            elif b"m" in fields:
-                chunks.append(LogChunk(end, end, b"", _marks(fields[b"m"])))
-            elif end > self.position:
-                chunks.append(self._take(int(fields[b"s"]), end, fields[b"d"]))
-            self.entry = entry.decode()
+            end, kind = map(int, entry.split(b"-"))
+            if (end, kind) <= self._taken:
+                continue
+            try:
+                chunks += self._entry(end, fields)
+            except Hole:
+                if chunks:
+                    break  # what was taken must not be lost; the next read meets the hole again
+                raise
+            self._taken = (end, kind)
         return chunks
+
+    def _entry(self, end: int, fields: dict[bytes, bytes]) -> list[LogChunk]:
+        if b"t" in fields:
+            if end != self.position:
+                raise Hole
+            return [self._end(fields[b"t"])]
+        if b"m" in fields:
+            marks = self._fresh(fields[b"m"])
+            return [LogChunk(end, end, b"", marks)] if marks else []
+        return [self._take(int(fields[b"s"]), end, fields[b"d"])]
 
     def spilled(self, start: int, payload: bytes) -> list[LogChunk]:
         """PCM that has left the log, covering the position. Raises Hole when it does not."""
@@ -307,17 +338,23 @@ class LogReader:
 
     def _end(self, trailer: bytes) -> LogChunk:
         self.ended = True
-        self.entry = f"{self.position}-2"
+        self._taken = (self.position, 2)
         return LogChunk(self.position, self.position, trailer=json.loads(trailer))
 
     def _take(self, start: int, end: int, payload: bytes) -> LogChunk:
         """Readers never skip; of a chunk that begins before the position only the rest is new."""
-        if start > self.position or (start < self.position and not self._frame_bytes):
+        if start > self.position:
             raise Hole
+        if start < self.position and not self._frame_bytes:
+            raise Misaligned
+        self._cut = self.position if start < self.position else 0
         chunk = LogChunk(self.position, end, payload[(self.position - start) * self._frame_bytes :])
         self.position = end
-        self.entry = f"{end}-0"
+        self._taken = (end, 0)
         return chunk
+
+    def _fresh(self, text: bytes) -> tuple[WordMark, ...]:
+        return tuple(mark for mark in _marks(text) if mark.end > self._cut)
 
 
 def _marks(text: bytes) -> tuple[WordMark, ...]:

@@ -66,7 +66,7 @@ def _settings() -> Settings:
 app = Celery("speechmill")
 
 
-@app.task(name=SWEEP)
+@app.task(name=SWEEP)  # type: ignore[untyped-decorator]  # Celery brings no types
 def sweep() -> None:
     """Delete stored objects whose time has come."""
     try:
@@ -78,7 +78,7 @@ def sweep() -> None:
         log.info("swept", extra={"objects": gone})
 
 
-@app.task(name=REAP)
+@app.task(name=REAP)  # type: ignore[untyped-decorator]
 def reap_jobs() -> None:
     """End jobs that are past their deadline also while no worker is there to notice."""
     client = make_client(_settings())
@@ -91,8 +91,18 @@ def run_worker(settings: Settings) -> None:
     app.conf.update(options(settings))
     threads = str(settings.celery.threads)
     app.worker_main(
-        ["worker", "-P", "threads", "-c", threads, "--without-gossip", "--without-mingle", "--without-heartbeat",
-         "-l", "WARNING"]
+        [
+            "worker",
+            "-P",
+            "threads",
+            "-c",
+            threads,
+            "--without-gossip",
+            "--without-mingle",
+            "--without-heartbeat",
+            "-l",
+            "WARNING",
+        ]
     )
 
 

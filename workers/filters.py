@@ -41,8 +41,8 @@ class Resampler:
         return np.concatenate([tail, np.zeros(missing * self._channels, np.int16)])
 
     def _collect(self, frame: av.AudioFrame | None) -> Samples:
-        parts = [made.to_ndarray().reshape(-1) for made in self._swr.resample(frame)]
-        out = np.concatenate(parts) if parts else np.zeros(0, np.int16)
+        parts: list[Samples] = [made.to_ndarray().reshape(-1) for made in self._swr.resample(frame)]
+        out: Samples = np.concatenate(parts) if parts else np.zeros(0, np.int16)
         self._given += out.size // self._channels
         return out
 

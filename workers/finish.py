@@ -78,8 +78,8 @@ class _Joint:
         return self._next_segment(fresh)
 
     def _place(self, mark: Mark) -> Mark:
-        scale = self._filters.scale
-        return Mark(mark.word, self.cursor.began + round(mark.start * scale), self.cursor.began + round(mark.end * scale))
+        began, scale = self.cursor.began, self._filters.scale
+        return Mark(mark.word, began + round(mark.start * scale), began + round(mark.end * scale))
 
     def _pause(self) -> bytes:
         """Silence between segments; none after the last."""

@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
-from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
+from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, entry_id, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
 from speechmill.infra.keys import JOB_CLASSES, LogRef, Role
@@ -93,8 +94,8 @@ class Intake:
         while not self._stop:
             try:
                 if inbox not in seen:
-                    seen[inbox] = server.xadd(inbox, {"poke": b"1"}, maxlen=4096).decode()
-                streams = {inbox: seen[inbox]} | {key: seen.get(key, "0-0") for key in self._ready_queues(role)}
+                    seen[inbox] = entry_id(server.xadd(inbox, {"poke": b"1"}, maxlen=4096))
+                streams: dict[Any, Any] = {key: seen.get(key, "0-0") for key in (inbox, *self._ready_queues(role))}
                 reply = read_entries(server.xread(streams, count=READ_COUNT, block=BLOCK_MS))
                 for key, entries in reply.items():
                     seen[key.decode()] = entries[-1][0].decode()

@@ -29,10 +29,10 @@ def stage_task(claim: Claim) -> StageTask:
 
 
 def log_header(claim: Claim) -> str:
-    """What the task's log holds, as JSON: unit, rate (per second), dtype, channels and payload version."""
+    """What the task's log holds, as JSON: unit, rate (per second), dtype and channels."""
     request, card = claim.request, cards()[claim.model]
     if claim.task.stage in FARM_STAGES:
-        layout = {"unit": "pcm", "rate": request.sample_rate, "dtype": "s16le", "channels": request.channels, "version": 1}
+        layout = {"unit": "pcm", "rate": request.sample_rate, "dtype": "s16le", "channels": request.channels}
     else:
-        layout = card.stage(claim.task.stage).model_dump(include={"unit", "rate", "dtype", "channels", "version"})
+        layout = card.stage(claim.task.stage).model_dump(include={"unit", "rate", "dtype", "channels"})
     return json.dumps(layout)

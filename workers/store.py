@@ -45,7 +45,7 @@ class Store:
     """A stepper like any model's; its only emission is the result record."""
 
     def __init__(self, objects: ObjectStore, register: Callable[[str, float], None], wake: Callable[[], None]) -> None:
-        """`register(key, due)` notes when an object may be deleted (Unix seconds); `wake` tells of a finished upload."""
+        """`register(key, due)` notes when an object may go (Unix seconds); `wake` tells of a finished upload."""
         self._objects = objects
         self._register = register
         self._wake = wake

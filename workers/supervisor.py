@@ -137,7 +137,12 @@ class Supervisor:
         with child.log.open("ab") as log:
             # a session of its own: Ctrl-C in the terminal reaches the supervisor, which ends the children in order
             child.process = subprocess.Popen(
-                command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         child.started = time.monotonic()
 
@@ -194,4 +199,3 @@ def _flatten(prefix: str, value: Any, into: dict[str, str]) -> None:
             _flatten(name, inner, into)
         else:
             into[name] = inner if isinstance(inner, str) else json.dumps(inner)
-

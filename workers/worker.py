@@ -174,5 +174,3 @@ class Worker:
 def run(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> None:
     """Body of `speechmill worker`."""
     Worker(settings, assign(settings, models, stages)).run()
-
-
