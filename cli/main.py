@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from speechmill.cli import bench, dead, roles, say, up
+from speechmill.cli import dead, roles, say, up
+from speechmill.cli.bench import commands as bench
 
 app = typer.Typer(
     name="speechmill",

@@ -49,6 +49,7 @@ def up(
     finally:
         _say("stopping")
         supervisor.stop()
+        _say("stopped")
 
 
 def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, once: bool) -> None:
@@ -64,7 +65,10 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
         if _is_ready(base):
             ready = True
             _say(f"ready after {time.monotonic() - began:.1f} s: {base}")
-            _greet(base, hello)
+            if hello is not None:
+                _greet(base, hello)
+            if not once:
+                _say_how(base)
             return not once
         if time.monotonic() - began > READY_S:
             raise typer.Exit(_not_ready(supervisor))
@@ -98,15 +102,17 @@ def _is_ready(base: str) -> bool:
         return False
 
 
-def _greet(base: str, hello: Path | None) -> None:
-    if hello is not None:
-        from speechmill.cli.say import fetch
+def _greet(base: str, hello: Path) -> None:
+    from speechmill.cli.say import fetch
 
-        began = time.monotonic()
-        spoken = fetch(base, {"input": HELLO, "response_format": "wav"}, hello)
-        _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
+    began = time.monotonic()
+    spoken = fetch(base, {"input": HELLO, "response_format": "wav"}, hello)
+    _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
+
+
+def _say_how(base: str) -> None:
     body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
-    _say("try:")
+    _say("serving until Ctrl-C; try:")
     _say(f"  curl {base}/v1/audio/speech -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav")
 
 

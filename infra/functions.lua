@@ -349,11 +349,12 @@ local function claim_answer(root, task, token)
   local job, take, segment, stage = split_task(task)
   local t = redis.call('HMGET', root .. ':task:' .. task, 'attempts', 'solo', 'from')
   local j = redis.call('HMGET', root .. ':job:' .. job, 'model', 'stages', 'segments', 'joined', 'request', 'live',
-    'retention_s', 'class')
+    'retention_s', 'class', 'created', 'samples')
   local text = redis.call('HGET', root .. ':segments:' .. job, segment) or ''
-  local left = tonumber(redis.call('ZSCORE', root .. ':live', job) or 0) - now_ms()
+  local now = now_ms()
+  local left = tonumber(redis.call('ZSCORE', root .. ':live', job) or 0) - now
   return {'task', task, token, text, t[1] or '0', t[2] or '0', t[3] or '-1', j[1], j[2], j[3], j[4], j[5], j[6], j[7],
-    tostring(left), j[8]}
+    tostring(left), j[8], tostring(now - tonumber(j[9])), j[10] or '0'}
 end
 
 -- the first entry that this worker's version can read; its place in the queue is given up for good

@@ -106,6 +106,10 @@ class Claim:
     ttl_s: int
     """How long the log must stay: the job's time left plus retention."""
     job_class: str
+    age_s: float
+    """Since the job was submitted."""
+    samples: int
+    """Of the job's `out` log, as far as `finish` has joined segments."""
 
     @property
     def previous_stage(self) -> str | None:

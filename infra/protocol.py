@@ -113,7 +113,7 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
     if raw[0] != b"task":
         return _text(raw[0])
     task, token, text, attempts, solo, base, model, stages = raw[1:9]
-    segments, joined, request, live, retention, left, job_class = raw[9:]
+    segments, joined, request, live, retention, left, job_class, age, samples = raw[9:]
     return Claim(
         task=Task.parse(_text(task)),
         token=_text(token),
@@ -129,6 +129,8 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
         live=live == b"1",
         ttl_s=max(int(float(left)) // 1000, 0) + int(retention) + 1,
         job_class=_text(job_class),
+        age_s=float(age) / 1000,
+        samples=int(samples),
     )
 
 
@@ -277,7 +279,7 @@ class LogReader:
         self._frame_bytes = frame_bytes
         self._taken = (position, 1)
         """Entries up to this one are taken. A mark belongs to where it ends: those at `position` came before it."""
-        self._cut = 0
+        self._cut = -1
         """Where the last chunk was cut; marks that end there or before have been taken."""
 
     @property
@@ -323,9 +325,9 @@ class LogReader:
         return chunks
 
     def _entry(self, end: int, fields: dict[bytes, bytes]) -> list[LogChunk]:
+        if b"d" not in fields and end != self.position:
+            raise Hole
         if b"t" in fields:
-            if end != self.position:
-                raise Hole
             return [self._end(fields[b"t"])]
         if b"m" in fields:
             marks = self._fresh(fields[b"m"])
@@ -347,7 +349,7 @@ class LogReader:
             raise Hole
         if start < self.position and not self._frame_bytes:
             raise Misaligned
-        self._cut = self.position if start < self.position else 0
+        self._cut = self.position if start < self.position else -1
         chunk = LogChunk(self.position, end, payload[(self.position - start) * self._frame_bytes :])
         self.position = end
         self._taken = (end, 0)

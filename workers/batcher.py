@@ -1,22 +1,22 @@
-"""Who runs in the next step: a listener that will run dry first goes first, work that nobody hears goes last."""
+"""Who runs in the next step: the listener that runs dry first goes first, work that nobody hears goes last.
 
-import time
+Under overload this keeps streams that already play gapless: a job that came later has the later deadline.
+"""
+
 from collections.abc import Sequence
 
 from speechmill.workers.work import Work
 
 
-def lead_s(work: Work, rate: float, now: float) -> float:
-    """Seconds of audio made beyond what a listener can have heard; -inf before the first audio."""
-    if not work.first_audio:
-        return float("-inf")
-    return work.made / rate - (now - work.first_audio)
+def urgency(work: Work, rate: float) -> tuple[bool, bool, float]:
+    """Orders works; `rate` is the stage's frames per second. The deadline moves on with what is made."""
+    claim = work.claim
+    return not claim.live, claim.job_class == "batch", work.deadline + work.made / rate
 
 
 def choose(works: Sequence[Work], rate: float, limit: int) -> list[Work]:
     """At most `limit` of the runnable works. A suspect runs alone, after the others."""
-    if len(works) > 1 and any(work.claim.solo for work in works):
-        works = [work for work in works if not work.claim.solo] or works[:1]
-    now = time.monotonic()
-    order = sorted(works, key=lambda work: (not work.claim.live, lead_s(work, rate, now)))
-    return order[:limit]
+    blameless = [work for work in works if not work.claim.solo]
+    if len(blameless) < len(works):
+        works = blameless or works[:1]
+    return sorted(works, key=lambda work: urgency(work, rate))[:limit]

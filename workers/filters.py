@@ -3,6 +3,8 @@
 Both carry their state over chunk borders and do not depend on where the borders lie.
 """
 
+from typing import cast
+
 import av
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +43,7 @@ class Resampler:
         return np.concatenate([tail, np.zeros(missing * self._channels, np.int16)])
 
     def _collect(self, frame: av.AudioFrame | None) -> Samples:
-        parts: list[Samples] = [made.to_ndarray().reshape(-1) for made in self._swr.resample(frame)]
+        parts = [cast(Samples, made.to_ndarray().reshape(-1)) for made in self._swr.resample(frame)]
         out: Samples = np.concatenate(parts) if parts else np.zeros(0, np.int16)
         self._given += out.size // self._channels
         return out

@@ -170,7 +170,6 @@ class Loop:
     def _emit(self, runner: Runner, emission: Emission) -> None:
         work = runner.works[emission.slot]
         work.made += emission.frames
-        work.first_audio = work.first_audio or time.monotonic()
         work.pending += 1
         if emission.final:
             self._leave(runner, work)

@@ -11,6 +11,8 @@ from speechmill.infra.protocol import LogReader
 from speechmill.models.stage import Chunk, Emission, Resume
 
 S16_BYTES = 2
+CHARS_PER_S = 15.0
+"""Of speech, roughly, for segments before any audio of the job is there."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,12 +37,15 @@ class Work:
     """Emissions computed but not yet written (compute adds, writer takes)."""
     slot: int = -1
     """Place in the stage's batch; -1 while it has none (compute)."""
-    first_audio: float = 0.0
-    """When the first emission was computed, 0.0 for not yet (compute)."""
+    deadline: float = 0.0
+    """When a listener that began to play at submission needs the segment's first sample; monotonic clock."""
     joined: int = 0
     """Segments of the job that `finish` has joined, as last heard (keeper)."""
     gone: bool = False
     """Finished, lost or closed: whatever still arrives for it is dropped."""
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() - self.claim.age_s + _audio_before_s(self.claim)
 
     @property
     def task(self) -> Task:
@@ -93,6 +98,15 @@ class Failed:
 
 
 Outcome = Written | Failed
+
+
+def _audio_before_s(claim: Claim) -> float:
+    """Seconds of audio in front of the segment: those joined are known, the others are taken to be like them."""
+    joined_s = claim.samples / claim.request.sample_rate
+    if claim.task.segment is None:
+        return joined_s
+    typical_s = joined_s / claim.joined if claim.joined else len(claim.text) / CHARS_PER_S
+    return joined_s + (claim.task.segment - claim.joined) * typical_s
 
 
 def input_logs(claim: Claim, first_segment: int = 0) -> deque[LogRef]:

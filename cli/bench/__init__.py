@@ -1,0 +1,1 @@
+"""Measurements: load generators, contenders and tables."""

@@ -1,0 +1,31 @@
+"""`speechmill bench`: figures, never asserts. Everything that is compared runs in one call, one after the other."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Measure.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Measure."""
+
+
+@app.command("farm")
+def farm(
+    concurrency: Annotated[str, typer.Option(help="Closed-loop clients, comma separated.")] = "1,4,16",
+    requests: Annotated[int, typer.Option(help="Requests at each level (at least two for each client).")] = 48,
+    rounds: Annotated[int, typer.Option(help="Times that all contenders take their turn.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Farm setting.")] = None,
+) -> None:
+    """The farm beside its own engine in-process and beside the wheel's voice behind plain FastAPI."""
+    from speechmill.cli.bench.farm import compare
+
+    levels = [int(level) for level in concurrency.split(",")]
+    figures = compare(levels, requests, rounds, assignments or [])
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")
