@@ -5,6 +5,9 @@ PACKAGES = api cli configs infra models workers
 LOCKED = pyproject.toml setup.py requirements/lock.txt requirements/torch.txt requirements/install.sh
 UP = .venv/bin/speechmill up --hello hello.wav
 
+# Modules are compiled when they are first imported (install.sh), which must then be kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run demo test check lock dist clean
 
 run: .venv/run.stamp ## set up, start the farm on port 8091, speak into hello.wav, serve until Ctrl-C

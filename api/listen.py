@@ -165,7 +165,7 @@ class Listener:
 
     async def _read(self) -> list[LogChunk]:
         entries = await self._client.read_log(self._source, self._reader.entry, READ_COUNT)
-        if len(entries) == READ_COUNT:
+        if len(entries) >= READ_COUNT - 1:
             self._hints.missed = True
             self._hints.news.set()
         try:

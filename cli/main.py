@@ -1,13 +1,18 @@
 """The `speechmill` command. Each subcommand has its own file and imports what it needs when it runs."""
 
+import json
+import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from speechmill.cli import dead, roles, say, up
 from speechmill.cli.bench import commands as bench
+
+HIDDEN = "***"
+URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 app = typer.Typer(
     name="speechmill",
@@ -34,8 +39,17 @@ def config(
     from speechmill.cli.common import settings_from
 
     settings = settings_from(profile, assignments)
-    hidden = {"s3": settings.s3.model_copy(update={"secret_key": "***" if settings.s3.secret_key else ""})}
-    sys.stdout.write(settings.model_copy(update=hidden).model_dump_json(indent=2) + "\n")
+    shown = {name: _hide(name, value) for name, value in settings.model_dump(mode="json").items()}
+    sys.stdout.write(json.dumps(shown, indent=2) + "\n")
+
+
+def _hide(name: str, value: Any) -> Any:
+    """Keys, and passwords inside URLs."""
+    if isinstance(value, dict):
+        return {key: _hide(key, inner) for key, inner in value.items()}
+    if name == "secret_key" and value:
+        return HIDDEN
+    return URL_PASSWORD.sub(rf"\1:{HIDDEN}@", value) if isinstance(value, str) else value
 
 
 def main() -> None:

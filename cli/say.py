@@ -72,7 +72,8 @@ def say(
     body |= {"model": model} if model else {}
     body |= {"seed": seed} if seed is not None else {}
     columns = (SpinnerColumn(), TextColumn("{task.completed:.1f} s of audio"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
         spoken = fetch(url.rstrip("/"), body, out, lambda seconds: bar.advance(task, seconds))
     ratio = spoken.audio_s / spoken.total_s

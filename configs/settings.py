@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
-PROFILE_VARIABLE = "SPEECHMILL_PROFILE"
+PREFIX = "SPEECHMILL_"
+PROFILE_VARIABLE = f"{PREFIX}PROFILE"
+OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL")
+"""Ours, but no settings."""
 
 
 class SettingsError(Exception):
@@ -104,7 +107,7 @@ class Settings(BaseSettings):
     """One object, built once at the edge and passed down."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SPEECHMILL_", env_nested_delimiter="__", extra="forbid", nested_model_default_partial_update=True
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", nested_model_default_partial_update=True
     )
 
     models: tuple[str, ...] = ("hibari",)
@@ -144,17 +147,32 @@ def _nest(assignments: Sequence[str]) -> dict[str, Any]:
         branch = tree
         for key in path[:-1]:
             branch = branch.setdefault(key, {})
+            if not isinstance(branch, dict):
+                raise SettingsError(f"--set {assignment}: {key} is given a value by another --set")
         branch[path[-1]] = value
     return tree
 
 
+def _check_variables() -> None:
+    """pydantic-settings passes over top-level variables that it does not know, a single underscore for two included."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | set(OTHER_VARIABLES)
+    for name in os.environ:
+        if name.upper().startswith(PREFIX) and name.upper().partition("__")[0] not in known:
+            raise SettingsError(f"settings: unknown variable {name}; sections take two underscores: {PREFIX}API__PORT")
+
+
 def _explain(error: ValidationError) -> str:
     """One line: which setting, and what is wrong with it."""
-    return "; ".join(f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors())
+    faults = []
+    for fault in error.errors():
+        message = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+        faults.append(f"{'.'.join(str(part) for part in fault['loc'])}: {message}")
+    return "; ".join(faults)
 
 
 def load(profile: Path | None = None, assignments: Sequence[str] = ()) -> Settings:
     """Build the settings. The profile falls back to `SPEECHMILL_PROFILE`. Raises SettingsError in one line."""
+    _check_variables()
     path = profile or (Path(os.environ[PROFILE_VARIABLE]) if os.environ.get(PROFILE_VARIABLE) else None)
     if path is not None:
         try:

@@ -60,6 +60,11 @@ def entry_id(reply: Any) -> str:
     return cast(bytes, reply).decode()
 
 
+def _together(entries: list[Entry], count: int) -> list[Entry]:
+    """A chunk is not read without its marks: one that a full reply ends with is left for the next read."""
+    return entries[:-1] if 1 < count == len(entries) and entries[-1][0].endswith(b"-0") else entries
+
+
 def read_entries(reply: Any) -> dict[bytes, list[Entry]]:
     """Reply of XREAD by stream key; the one place that knows its shape."""
     return {key: [entry for entry in entries if entry[1]] for key, entries in reply or []}
@@ -128,7 +133,7 @@ class Client:
     def read_log(self, log: LogRef, after: str, count: int) -> list[Entry]:
         """Entries of a log behind entry id `after`."""
         reply = self._servers[log.on].xrange(self.keys.log(log), f"({after}", "+", count)
-        return cast(list[Entry], reply)
+        return _together(cast(list[Entry], reply), count)
 
     def read_hash(self, key: str) -> dict[bytes, bytes]:
         """A control record; empty when there is none."""
@@ -184,7 +189,7 @@ class AsyncClient:
 
     async def read_log(self, log: LogRef, after: str, count: int) -> list[Entry]:
         reply = await self._servers[log.on].xrange(self.keys.log(log), f"({after}", "+", count)
-        return cast(list[Entry], reply)
+        return _together(cast(list[Entry], reply), count)
 
     async def read_hash(self, key: str) -> dict[bytes, bytes]:
         return cast(dict[bytes, bytes], await self._servers["control"].hgetall(key))

@@ -5,7 +5,7 @@ Sync and asyncio callers run the same `Call`; see `client.py`. Every call may be
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from speechmill.infra.keys import LogRef, Role, Task
@@ -314,6 +314,10 @@ class LogReader:
         for entry, fields in entries:
             end, kind = map(int, entry.split(b"-"))
             if (end, kind) <= self._taken:
+                continue
+            if b"m" in fields and chunks and end == self.position:
+                chunks[-1] = replace(chunks[-1], marks=self._fresh(fields[b"m"]))
+                self._taken = (end, kind)
                 continue
             try:
                 chunks += self._entry(end, fields)

@@ -11,12 +11,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from redis import Redis
+
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, entry_id, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
 from speechmill.infra.keys import JOB_CLASSES, LogRef, Role
 from speechmill.infra.messages import Claim, LogChunk
-from speechmill.infra.protocol import Fenced, Hole, LogReader, claim, commit, fence, follow, handback, reopen, unfollow
+from speechmill.infra.protocol import (
+    Fenced,
+    Hole,
+    LogReader,
+    Misaligned,
+    claim,
+    commit,
+    fence,
+    follow,
+    handback,
+    reopen,
+    unfollow,
+)
 from speechmill.infra.spill import Spill
 from speechmill.models.stage import Chunk, Mark, Resume
 from speechmill.workers.finish import Cursor
@@ -105,7 +119,7 @@ class Intake:
                 if time.monotonic() - looked > SILENCE_S / 2:
                     looked = time.monotonic()
                     server.expire(inbox, INBOX_TTL_S)
-                    self._look_after_silence(role)
+                    self._look_after_silence(server)
             except UNAVAILABLE as error:
                 log.warning("server away", extra={"server": role, "error": str(error)})
                 seen.pop(inbox, None)
@@ -200,6 +214,8 @@ class Intake:
         assert work.reader is not None
         try:
             self._pass_on(work, work.reader.hint(fields))
+        except Misaligned:
+            self.drop(work, "input made again with other borders")
         except Hole:
             self._read(work)
 
@@ -212,6 +228,8 @@ class Intake:
                 self._pass_on(work, reader.entries(entries))
                 if work.reader is not reader:
                     return
+        except Misaligned:
+            self.drop(work, "input made again with other borders")
         except Hole:
             self._recover(work)
 
@@ -230,15 +248,31 @@ class Intake:
         self._client.run(unfollow(source, self._worker))
         self._follow_next(work)
 
-    def _look_after_silence(self, role: Role) -> None:
-        """Hints may be lost, logs too."""
+    def _look_after_silence(self, server: Redis) -> None:
+        """Hints may be lost, logs too; looks after the logs on one server."""
         with self._lock:
             quiet = time.monotonic() - SILENCE_S
             for work in list(self._following.values()):
-                if work.inputs and work.inputs[0].on == role and work.last_input < quiet:
+                if not work.inputs or self._client.server(work.inputs[0].on) is not server:
+                    continue
+                if work.last_input < quiet:
                     self._read(work)
-                    if work.inputs and work.last_input < quiet and not self._exists(work.inputs[0]):
-                        self._recover(work)
+                    if work.inputs and work.last_input < quiet:
+                        self._still_silent(work)
+
+    def _still_silent(self, work: Work) -> None:
+        """The log has nothing new. Is it gone? Else its slot is better used by a task that has input."""
+        if not self._exists(work.inputs[0]):
+            self._recover(work)
+        elif self._is_wanted(self._loop.runners[work.pool]):
+            self.drop(work, "parked")
+
+    def _is_wanted(self, runner: Runner) -> bool:
+        """Whether a full batch keeps tasks waiting."""
+        if runner.taken < runner.slots:
+            return False
+        control, keys = self._client.server("control"), self._client.keys
+        return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)
 
     def _exists(self, source: LogRef) -> bool:
         return bool(self._client.server(source.on).exists(self._client.keys.log_meta(source)))

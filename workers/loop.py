@@ -7,6 +7,7 @@ touches a stage.
 import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,6 +102,9 @@ class Loop:
             self.stamp = time.monotonic()
             if not any(stepped):
                 self._wake.wait(0.25)
+        for runner in self._order:
+            for work in list(runner.works.values()):
+                runner.unseat(work)
 
     def _apply_events(self) -> None:
         while self._events:
@@ -136,7 +140,7 @@ class Loop:
         except SlotFailed as failure:
             self._fail(runner, work, failure.code, str(failure), fatal=True)
         except Exception as failure:
-            log.exception("stage failed", extra={"job": work.task.job, "pool": runner.pool})
+            _report(failure, runner, [work])
             self._fail(runner, work, "generation_failed", type(failure).__name__, fatal=False)
 
     def _step(self, runner: Runner) -> bool:
@@ -151,7 +155,7 @@ class Loop:
         except SlotFailed as failure:
             self._isolate(runner, batch, failure)
         except Exception as failure:
-            log.exception("step failed", extra={"pool": runner.pool, "jobs": [work.task.job for work in batch]})
+            _report(failure, runner, batch)
             for work in batch:
                 self._fail(runner, work, "generation_failed", type(failure).__name__, fatal=False)
         else:
@@ -183,3 +187,10 @@ class Loop:
         if work.slot >= 0:
             runner.unseat(work)
             self.freed()
+
+
+def _report(failure: Exception, runner: Runner, works: list[Work]) -> None:
+    """Where it went wrong, without the exception's own words: they may quote what a user wrote."""
+    where = "".join(traceback.format_tb(failure.__traceback__))
+    extra = {"pool": runner.pool, "jobs": [work.task.job for work in works]}
+    log.error("stage failed", extra={**extra, "error": type(failure).__name__, "trace": where})

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, cast
@@ -23,7 +23,6 @@ from speechmill.workers.finish import FarmTask
 log = logging.getLogger(__name__)
 SPOOL_BYTES = 8 << 20
 """Files up to this size stay in memory until they are uploaded."""
-UPLOADS = 4
 RETRY_S = 1.0
 
 
@@ -44,13 +43,15 @@ class _Filing:
 class Store:
     """A stepper like any model's; its only emission is the result record."""
 
-    def __init__(self, objects: ObjectStore, register: Callable[[str, float], None], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, objects: ObjectStore, register: Callable[[str, float], None], uploads: Executor, wake: Callable[[], None]
+    ) -> None:
         """`register(key, due)` notes when an object may go (Unix seconds); `wake` tells of a finished upload."""
         self._objects = objects
         self._register = register
+        self._uploads = uploads
         self._wake = wake
         self._filings: dict[int, _Filing] = {}
-        self._pool = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
 
     def warm(self) -> None:
         """Nothing to warm."""
@@ -85,8 +86,11 @@ class Store:
         if filing is None:
             return
         filing.closed.set()
-        if filing.upload is None or filing.upload.done() or filing.upload.cancel():
+        if filing.upload is None:
             filing.file.close()
+        else:
+            filing.upload.cancel()
+            filing.upload.add_done_callback(lambda _: filing.file.close())
 
     def _take(self, filing: _Filing, chunk: Chunk) -> None:
         if chunk.payload:
@@ -95,7 +99,7 @@ class Store:
         filing.marks += chunk.marks
         if chunk.final:
             filing.writer.finish()
-            filing.upload = self._pool.submit(self._upload, filing)
+            filing.upload = self._uploads.submit(self._upload, filing)
             filing.upload.add_done_callback(lambda _: self._wake())
 
     def _upload(self, filing: _Filing) -> dict[str, Any]:

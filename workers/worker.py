@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from speechmill.configs.settings import Settings, StageOverride
@@ -31,6 +32,7 @@ from speechmill.workers.work import Work
 
 log = logging.getLogger(__name__)
 FARM_SLOTS = 64
+UPLOADS = 4
 SWITCH_S = 0.0005
 """Python's default of 5 ms between thread switches is longer than a hop through Redis."""
 
@@ -68,18 +70,28 @@ def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
     )
 
 
+def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner:
+    """Load and warm one stage of a model."""
+    pool = f"{card.id}/{stage_name}"
+    stage_card = card.stage(stage_name)
+    options = stage_options(stage_card, settings.stages.get(pool, StageOverride()))
+    began = time.monotonic()
+    stage = load_stage(card, stage_name, options)
+    stage.warm()
+    log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": round(time.monotonic() - began, 2)})
+    return Runner(pool, stage_card, stage, options.slots)
+
+
 class Worker:
     """Wires the threads of one process together. `run` returns after the drain."""
 
-    def __init__(self, settings: Settings, assignment: Assignment) -> None:
-        sys.setswitchinterval(SWITCH_S)
+    def __init__(self, settings: Settings, runners: Sequence[Runner], farm_stages: Sequence[str]) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id('w')[-6:]}"
         self._settings = settings
         self._client = make_client(settings)
         self._objects = make_objects(settings)
-        runners = [self._model_runner(cards()[model], stage) for model, stage in assignment.model_stages]
-        runners += [self._farm_runner(stage) for stage in assignment.farm_stages]
-        self._loop = Loop(runners, self._outcome)
+        self._uploads = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
+        self._loop = Loop([*runners, *map(self._farm_runner, farm_stages)], self._outcome)
         self._build_threads()
         self._draining = threading.Event()
 
@@ -99,18 +111,8 @@ class Worker:
         self._keeper.too_big = self.drain
         self._loop.freed = self._intake.poke
 
-    def _model_runner(self, card: ModelCard, stage_name: str) -> Runner:
-        pool = f"{card.id}/{stage_name}"
-        stage_card = card.stage(stage_name)
-        options = stage_options(stage_card, self._settings.stages.get(pool, StageOverride()))
-        began = time.monotonic()
-        stage = load_stage(card, stage_name, options)
-        stage.warm()
-        log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": round(time.monotonic() - began, 2)})
-        return Runner(pool, stage_card, stage, options.slots)
-
     def _farm_runner(self, name: str) -> Runner:
-        stage: Stage = Finish() if name == "finish" else Store(self._objects, self._register, self._wake)
+        stage: Stage = Finish() if name == "finish" else Store(self._objects, self._register, self._uploads, self._wake)
         card = StageCard(name=name, unit="pcm", rate=1.0, dtype="s16le", slots=FARM_SLOTS)
         return Runner(f"farm/{name}", card, stage, FARM_SLOTS)
 
@@ -147,8 +149,6 @@ class Worker:
 
     def run(self) -> None:
         """Until drained."""
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, lambda *_: self.drain())
         self._client.load()
         self._keeper.start()
         self._outlet.start()
@@ -168,9 +168,17 @@ class Worker:
         self._keeper.stop()
         self._spiller.stop()
         self._intake.stop()
+        self._uploads.shutdown(cancel_futures=True)
+        self._client.close()
         log.info("left", extra={"worker": self.name})
 
 
 def run(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> None:
     """Body of `speechmill worker`."""
-    Worker(settings, assign(settings, models, stages)).run()
+    sys.setswitchinterval(SWITCH_S)
+    assignment = assign(settings, models, stages)
+    runners = [model_runner(settings, cards()[model], stage) for model, stage in assignment.model_stages]
+    worker = Worker(settings, runners, assignment.farm_stages)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: worker.drain())
+    worker.run()

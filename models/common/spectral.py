@@ -37,15 +37,15 @@ class OverlapAdd:
     def add(self, spectra: Tensor, last: bool) -> Tensor:
         """[frames, bins] → the samples that are now complete; with `last`, all up to one hop per frame."""
         overlap, hop = self.power.shape
-        pieces = (torch.fft.irfft(spectra, len(self.window)) * self.window).view(-1, overlap, hop)
+        pieces = torch.fft.irfft(spectra, len(self.window)).mul_(self.window).view(-1, overlap, hop)
         count = len(pieces)
         total = torch.cat([self.tail, pieces.new_zeros(count, hop)])
         for index in range(overlap):
             total[index : index + count] += pieces[:, index]
-        self.tail = total[count:]
+        self.tail = total[count:].clone()
         done = count + overlap // 2 if last else count
         power = self._power(done, self.frame + count if last else math.inf)
-        out = total[self.skip : done] / power[self.skip :]
+        out = total[self.skip : done].div_(power[self.skip :])
         self.frame += count
         self.skip = max(0, self.skip - count)
         return out.reshape(-1)

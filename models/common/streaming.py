@@ -72,7 +72,7 @@ def depthwise(wide: Tensor, taps: Tensor, bias: Tensor, dilation: int = 1) -> Te
     """
     width, channels = taps.shape
     count = len(wide) - (width - 1) * dilation
-    windows = wide.as_strided((count, width, channels), (channels, dilation * channels, 1))
+    windows = wide.contiguous().as_strided((count, width, channels), (channels, dilation * channels, 1))
     return (windows * taps).sum(1).add_(bias)
 
 

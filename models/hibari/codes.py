@@ -44,12 +44,14 @@ def encode(piece: Piece) -> bytes:
 
 
 def decode(payload: bytes) -> Piece:
-    """Raises ValueError for another version or a payload of the wrong size."""
+    """Raises ValueError for another version, a payload of the wrong size or durations that do not make its frames."""
     if len(payload) < _HEADER.size or payload[0] != VERSION:
         raise ValueError(f"not a payload of hibari.prosody version {VERSION}")
     _, length, frames = _HEADER.unpack_from(payload)
     if len(payload) != _HEADER.size + 2 * length + 8 * frames:
         raise ValueError("a payload of hibari.prosody has the wrong size")
     symbols = np.frombuffer(payload, np.uint8, 2 * length, _HEADER.size).reshape(2, length)
+    if length and int(symbols[1].sum(dtype=np.int64)) * FRAMES_PER_STEP != frames:
+        raise ValueError("the durations in a payload of hibari.prosody do not make its frames")
     curves = np.frombuffer(payload, "<f4", 2 * frames, _HEADER.size + 2 * length).reshape(2, frames)
     return Piece(symbols[0], symbols[1], curves[0].astype(np.float32), curves[1].astype(np.float32))

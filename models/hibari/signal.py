@@ -42,7 +42,7 @@ class NoiseKey:
         key = np.array([self.seed & (2**64 - 1), self.take << 32 | self.segment], np.uint64)
         raw = np.random.Philox(counter=first * _COUNTERS, key=key).random_raw(count * _COUNTERS * 4)
         draws = raw.astype("<u8", copy=False).view("<u2").reshape(count, -1)[:, :_DRAWS].astype(np.int32)
-        noise = _QUANTILES.index_select(0, torch.from_numpy(draws).view(-1))
+        noise: Tensor = _QUANTILES.index_select(0, torch.from_numpy(draws).view(-1))
         return noise.view(count, 2, BINS)
 
 
@@ -67,10 +67,10 @@ class PulseTrain:
         """All harmonics below 11 kHz with amplitude 1, silence where unvoiced: [(end - start)·HOP]."""
         pitch = self.pitch[start:end].clamp(min=_VOICED_HZ)
         cycles = pitch.cumsum(1, dtype=torch.float64).div_(SAMPLE_RATE).add_(self.cycles[start:end, None])
-        phase = cycles.frac_().mul_(2 * math.pi).float()
+        half_phase = cycles.frac_().mul_(math.pi).float()
         harmonics = (_TOP_HZ / pitch).floor_()
-        divisor = (phase / 2).sin_().mul_(2)
-        pulses = (harmonics + 0.5).mul_(phase).sin_().div_(divisor).sub_(0.5)
+        divisor = half_phase.sin().mul_(2)
+        pulses = (2 * harmonics + 1).mul_(half_phase).sin_().div_(divisor).sub_(0.5)
         pulses = torch.where(divisor.abs_() > 2e-3, pulses, harmonics)  # the limit at the peak
         return pulses.mul_(self.pitch[start:end] > _VOICED_HZ).view(-1)
 

@@ -150,11 +150,13 @@ class Farm:
         return b"".join(parts)
 
     def stored(self, job: str) -> bytes:
-        """The PCM of the stored WAV."""
+        """The PCM of the stored object."""
         result = self.record(job).result
         assert result is not None
         body = b"".join(self.objects.get(result["key"]))
         assert len(body) == result["bytes"]
+        if result["format"] == "pcm":
+            return body
         assert int.from_bytes(body[40:44], "little") == len(body) - 44
         return body[44:]
 

@@ -1,0 +1,124 @@
+"""The commands without a farm: help, and one line for whatever goes wrong."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from running import environment, free_port, speechmill
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from speechmill.cli.main import app
+
+CONFIG_FAULT = 78
+HELP_OF_ALL = """
+import sys
+from typer.main import get_command
+from speechmill.cli.main import app
+
+def show(command, path):
+    with command.make_context(" ".join(path), ["--help"], resilient_parsing=True) as context:
+        print(command.get_help(context))
+    for name, inner in getattr(command, "commands", {}).items():
+        show(inner, [*path, name])
+
+show(get_command(app), ["speechmill"])
+heavy = {"torch", "onnxruntime", "transformers", "celery", "fastapi", "boto3"} & set(sys.modules)
+sys.exit(f"loaded {heavy}" if heavy else 0)
+"""
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int, told: str) -> None:
+    """One line for the user; a role may have logged lines of JSON before it."""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("speechmill: ")
+    assert told in lines[0]
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("path", list(commands(get_command(app))), ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [*path, "--help"])
+    assert done.exit_code == 0
+    assert "Usage:" in done.output
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HELP_OF_ALL], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_port_in_use_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        done = speechmill("up", "--port", port, "--data-dir", "data", cwd=tmp_path)
+    assert_one_line(done, CONFIG_FAULT, f"cannot listen on 127.0.0.1:{port}")
+    assert "choose another with --port" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_unknown_setting_is_one_line(tmp_path: Path) -> None:
+    done = speechmill("up", "--set", "api.prot=1", cwd=tmp_path)
+    assert_one_line(done, CONFIG_FAULT, "api.prot: there is no such setting")
+
+
+def test_an_unreadable_profile_is_one_line(tmp_path: Path) -> None:
+    done = speechmill("config", "--profile", "missing.toml", cwd=tmp_path)
+    assert_one_line(done, CONFIG_FAULT, "cannot read profile missing.toml")
+
+
+def test_a_role_without_its_server_says_what_to_set(tmp_path: Path) -> None:
+    for role in (["worker"], ["api", "--port", str(free_port())]):
+        assert_one_line(speechmill(*role, cwd=tmp_path), CONFIG_FAULT, "redis.control_url is not set")
+
+
+def test_an_unknown_model_is_one_line(tmp_path: Path) -> None:
+    done = speechmill("worker", "--model", "nobody", cwd=tmp_path)
+    assert_one_line(done, CONFIG_FAULT, "unknown model 'nobody'; known: ")
+
+
+def test_a_missing_package_is_one_line_that_says_how_to_get_it(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['torch'] = None; from speechmill.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "worker", "--set", f"redis.control_url=unix://{tmp_path}/none"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert_one_line(done, CONFIG_FAULT, "the package 'torch' is missing: pip install 'speechmill[worker]'")
+
+
+def test_the_effective_settings_hide_secrets() -> None:
+    secrets = ["s3.secret_key=swordfish", "redis.control_url=redis://user:swordfish@host/0"]
+    secrets += ["redis.chunks_url=rediss://:swordfish@host", "celery.broker_url=redis://swordfish:swordfish@host"]
+    done = CliRunner().invoke(app, ["config", *(part for secret in secrets for part in ("--set", secret))])
+    assert done.exit_code == 0
+    assert '"control_url": "redis://user:***@host/0"' in done.output
+    assert done.output.count("swordfish") == 1  # a user's name is none
+
+
+def test_speaking_through_a_stopped_farm_is_one_line(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = speechmill("say", "hello", "--url", url, cwd=tmp_path)
+    assert_one_line(done, 1, f"{url} does not answer")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dead_letters_of_a_stopped_farm_are_one_line(tmp_path: Path) -> None:
+    assert_one_line(speechmill("dead", "list", cwd=tmp_path), 1, "no farm runs on data")

@@ -1,0 +1,146 @@
+"""`speechmill up` end to end: it starts, speaks, mends itself and leaves nothing behind."""
+
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import COMMAND, alive, descendants, environment, free_port, speechmill
+
+PATIENCE_S = 90.0
+
+
+class Up:
+    """A running `speechmill up` whose lines can be waited for."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.lines: list[str] = []
+        self._coming: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.process = subprocess.Popen(
+            [*COMMAND, "up", "--port", str(self.port), "--data-dir", "data", *options],
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                self._coming.put(line.rstrip())
+        self._coming.put(None)
+
+    def wait_for(self, wanted: str) -> str:
+        until = time.monotonic() + PATIENCE_S
+        while (line := self._coming.get(timeout=max(until - time.monotonic(), 0.1))) is not None:
+            self.lines.append(line)
+            if wanted in line:
+                return line
+        raise AssertionError(f"no line says {wanted!r}: {self.lines}")
+
+    def wait(self) -> int:
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join()
+        while (line := self._coming.get()) is not None:
+            self.lines.append(line)
+        return code
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.wait()
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One farm for the module; the last test ends it."""
+    up = Up(tmp_path_factory.mktemp("farm"))
+    up.wait_for("ready after")
+    yield up
+    up.kill()
+
+
+def assert_sound(path: Path) -> None:
+    with wave.open(str(path), "rb") as file:
+        samples = np.frombuffer(file.readframes(file.getnframes()), np.int16)
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
+        assert len(samples) == file.getnframes()
+    assert len(samples) > 24000
+    assert np.abs(samples).max() > 1000
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 5
+    while not true() and time.monotonic() < until:
+        time.sleep(0.05)
+    return true()
+
+
+def test_once_speaks_a_first_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    up = Up(tmp_path, "--hello", "hello.wav", "--once")
+    up.wait_for("ready after")
+    started = descendants(up.process.pid)
+    assert up.wait() == 0, up.lines
+    assert len(started) >= 6, started  # Valkey, S3, API, worker, Celery's worker and clock
+    assert [command for pid, command in started.items() if alive(pid)] == []
+    assert up.lines[-1] == "speechmill: stopped"
+    assert_sound(tmp_path / "hello.wav")
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "hello.wav"}
+
+
+def test_say_writes_what_the_farm_speaks(farm: Up) -> None:
+    url = f"http://127.0.0.1:{farm.port}"
+    done = speechmill("say", "Good morning to you all.", "-o", "morning.wav", "--url", url, cwd=farm.folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("morning.wav: ")
+    assert_sound(farm.folder / "morning.wav")
+
+
+def test_say_passes_on_what_the_farm_refuses(farm: Up) -> None:
+    url = f"http://127.0.0.1:{farm.port}"
+    done = speechmill("say", "hello", "--voice", "nobody", "--url", url, cwd=farm.folder)
+    assert done.returncode == 1
+    assert "no such voice" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_new_farm_has_no_dead_letters(farm: Up) -> None:
+    done = speechmill("dead", "list", "--set", "data_dir=data", cwd=farm.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_second_farm_on_the_same_folder_is_one_line(farm: Up) -> None:
+    done = speechmill("up", "--port", str(free_port()), "--data-dir", "data", cwd=farm.folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("speechmill: another farm uses ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_child_that_crashes_is_started_again_and_said_so(farm: Up) -> None:
+    running = descendants(farm.process.pid)
+    beat = next(pid for pid, command in running.items() if command.endswith("celery beat"))
+    os.kill(beat, signal.SIGKILL)
+    assert "killed by SIGKILL" in farm.wait_for("beat ended")
+    assert eventually(lambda: any(c.endswith("celery beat") for c in descendants(farm.process.pid).values()))
+
+
+def test_ctrl_c_ends_every_process(farm: Up) -> None:
+    started = descendants(farm.process.pid)
+    farm.process.send_signal(signal.SIGINT)
+    assert farm.wait() == 0, farm.lines
+    assert [command for pid, command in started.items() if alive(pid)] == []
+    assert farm.lines[-2:] == ["speechmill: stopping", "speechmill: stopped"]

@@ -1,0 +1,171 @@
+"""A model of one stage whose audio is a known function of the text, and whose text says how it misbehaves."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speechmill.configs.settings import load
+from speechmill.infra.client import Client
+from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+from speechmill.infra.jobs import TERMINAL, JobRecord, read_record
+from speechmill.infra.keys import Keys, new_id, out_log
+from speechmill.infra.messages import SpeechRequest, Submission
+from speechmill.infra.objects import ObjectStore
+from speechmill.infra.protocol import Limits, LogReader, submit
+from speechmill.infra.spill import Spill
+from speechmill.models.card import Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
+from speechmill.models.registry import cards
+from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
+from speechmill.workers.loop import Runner
+from speechmill.workers.worker import Worker
+
+RATE = 1000
+PER_CHAR = 100
+CARD = ModelCard(
+    id="toy",
+    family="toy",
+    owned_by="tests",
+    created=0,
+    description="",
+    licence=Licence(code="", weights=""),
+    sample_rate=RATE,
+    languages=("English",),
+    default_voice="v",
+    voices=(VoiceCard(name="v", languages=("English",)),),
+    parameters=Parameters(),
+    segments=Segments(max_chars=1000, ahead=4),
+    stages=(StageCard(name="voice", unit="pcm", rate=RATE, dtype="s16le", slots=4),),
+)
+
+
+def pcm_of(text: str) -> bytes:
+    """What the toy says."""
+    ramp = np.arange(len(text) * PER_CHAR) % 251
+    return (
+        (ramp + 300 * np.repeat(np.frombuffer(text.encode("ascii"), np.uint8).astype(int), PER_CHAR))
+        .astype("<i2")
+        .tobytes()
+    )
+
+
+@dataclass
+class _Slot:
+    pcm: bytes
+    text: str
+    at: int
+
+
+class Toy:
+    """`poison` fails its whole batch, `refuse` is refused, `hang` is stuck once, `wait` waits for `gate`."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, _Slot] = {}
+        self.gate = threading.Event()
+        self.hang_s = 0.0
+        self.batches: list[list[str]] = []
+
+    def warm(self) -> None:
+        """Nothing to warm."""
+
+    def open(self, slot: int, task: StageTask, resume: Resume) -> None:
+        if "refuse" in task.text:
+            raise SlotFailed(slot, "cannot say this")
+        self.slots[slot] = _Slot(pcm_of(task.text), task.text, resume.end)
+
+    def feed(self, slot: int, chunk: Chunk) -> None:
+        raise AssertionError("a first stage has no input")
+
+    def runnable(self, slot: int) -> bool:
+        return "wait" not in self.slots[slot].text or self.gate.is_set()
+
+    def step(self, slots: Sequence[int]) -> list[Emission]:
+        self.batches.append([self.slots[slot].text for slot in slots])
+        if any("poison" in self.slots[slot].text for slot in slots):
+            raise RuntimeError("poisoned")
+        if any("hang" in self.slots[slot].text for slot in slots):
+            time.sleep(self.hang_s)
+        return [self._emit(slot) for slot in slots]
+
+    def _emit(self, slot: int) -> Emission:
+        held = self.slots[slot]
+        part = held.pcm[2 * held.at : 2 * (held.at + PER_CHAR)]
+        held.at += len(part) // 2
+        return Emission(slot, len(part) // 2, part, final=2 * held.at == len(held.pcm))
+
+    def close(self, slot: int) -> None:
+        self.slots.pop(slot, None)
+
+
+class ToyFarm:
+    """Workers in threads of this process, on the real Valkey and S3."""
+
+    def __init__(self, valkey: EmbeddedValkey, s3: EmbeddedS3, prefix: str, **sections: dict[str, object]) -> None:
+        cards()["toy"] = CARD
+        self.settings = load().model_copy(deep=True)
+        self._set("redis", control_url=valkey.url, prefix=prefix)
+        own = {"endpoint_url": s3.endpoint_url, "access_key": s3.access_key, "secret_key": s3.secret_key}
+        self._set("s3", **own, bucket=s3.bucket)
+        for section, values in sections.items():
+            self._set(section, **values)
+        self.client = Client(valkey.url, valkey.url, Keys(prefix))
+        self.client.load()
+        self.objects = ObjectStore(s3.bucket, s3.endpoint_url, s3.access_key, s3.secret_key)
+        self.spill = Spill(self.objects)
+        self._running: list[tuple[Worker, threading.Thread]] = []
+
+    def _set(self, section: str, **values: object) -> None:
+        for name, value in values.items():
+            setattr(getattr(self.settings, section), name, value)
+
+    def start(self, slots: int = 4, farm_stages: Sequence[str] = ("finish", "store")) -> tuple[Toy, Worker]:
+        """One more worker."""
+        toy = Toy()
+        worker = Worker(self.settings, [Runner("toy/voice", CARD.stages[0], toy, slots)], farm_stages)
+        thread = threading.Thread(target=worker.run, daemon=True)
+        thread.start()
+        self._running.append((worker, thread))
+        return toy, worker
+
+    def stop(self) -> None:
+        for worker, _ in self._running:
+            worker.drain()
+        for _, thread in self._running:
+            thread.join(20)
+            assert not thread.is_alive()
+        cards().pop("toy", None)
+
+    def submit(self, *segments: str, rate: int = RATE, attempts: int = 3, timeout_s: float = 60) -> str:
+        job = new_id("job")
+        request = SpeechRequest("v", 1, "wav", rate, 1)
+        submission = Submission(
+            job, "toy", ("voice",), segments, request, max_attempts=attempts, live=True, timeout_s=timeout_s
+        )
+        assert self.client.run(submit(submission, Limits())).answer == "ok"
+        return job
+
+    def record(self, job: str) -> JobRecord:
+        record = read_record(self.client, job)
+        assert record is not None
+        return record
+
+    def state(self, job: str, within_s: float = 20) -> str:
+        """The terminal state that the job reaches."""
+        until = time.monotonic() + within_s
+        while (state := self.record(job).state) not in TERMINAL:
+            assert time.monotonic() < until, f"{job} is still {state}"
+            time.sleep(0.02)
+        return state
+
+    def out(self, job: str, take: int = 1) -> bytes:
+        reader, parts = LogReader(0, 2), []
+        while entries := self.client.read_log(out_log(job, take), reader.entry, 100):
+            parts += [chunk.payload for chunk in reader.entries(entries)]
+        return b"".join(parts)
+
+    def stored(self, job: str) -> bytes:
+        result = self.record(job).result
+        assert result is not None
+        return b"".join(self.objects.get(result["key"]))[44:]
