@@ -45,7 +45,9 @@ _TYPES = {
     504: "timeout_error",
 }
 _BY_CODE = {
+    "invalid_value": 400,
     "generation_failed": 500,
+    "internal_error": 500,
     "incomplete_generation": 500,
     "deadline_exceeded": 504,
     "first_audio_timeout": 504,
@@ -58,8 +60,10 @@ _MOST_RETRY_AFTER_S = 120
 def from_job(error: dict[str, Any], job: str) -> ApiError:
     """What a job's own error is to the one who waits for it."""
     code = str(error["code"])
-    status = _BY_CODE.get(code, 500)
-    return ApiError(status, code if code in _BY_CODE else "internal_error", str(error["message"]), job_id=job)
+    if code not in _BY_CODE:
+        code = "internal_error"
+    status = _BY_CODE[code]
+    return ApiError(status, code, str(error["message"]), "input" if status == 400 else None, job_id=job)
 
 
 def overloaded(error: Overloaded) -> ApiError:

@@ -288,10 +288,7 @@ class LogReader:
         return "{}-{}".format(*self._taken)
 
     def hint(self, fields: dict[bytes, bytes]) -> list[LogChunk]:
-        """What an inbox entry brings. Raises Hole when the log must be read instead.
-
-        Between reading the log and taking hints again it must have been read up to its end.
-        """
+        """What an inbox entry brings. Raises Hole when the log must be read instead."""
         if self.ended:
             return []
         end = int(fields[b"e"])
@@ -337,6 +334,11 @@ class LogReader:
             marks = self._fresh(fields[b"m"])
             return [LogChunk(end, end, b"", marks)] if marks else []
         return [self._take(int(fields[b"s"]), end, fields[b"d"])]
+
+    def pass_by(self, end: int) -> None:
+        """Everything up to `end`, marks included, has come another way."""
+        self.position = end
+        self._taken = (end, 1)
 
     def spilled(self, start: int, payload: bytes) -> list[LogChunk]:
         """PCM that has left the log, covering the position. Raises Hole when it does not."""

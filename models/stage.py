@@ -95,7 +95,10 @@ class Emission:
 
 
 class SlotFailed(Exception):
-    """One slot cannot go on; its neighbours can. The text is shown to the client."""
+    """One slot cannot go on; its neighbours can. The text is shown to the client.
+
+    The code is `generation_failed`, or `invalid_value` where the text itself is at fault.
+    """
 
     def __init__(self, slot: int, message: str, code: str = "generation_failed") -> None:
         super().__init__(message)

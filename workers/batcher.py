@@ -5,18 +5,38 @@ Under overload this keeps streams that already play gapless: a job that came lat
 
 from collections.abc import Sequence
 
+from speechmill.workers.runner import Runner
 from speechmill.workers.work import Work
 
+Urgency = tuple[bool, bool, float]
 
-def urgency(work: Work, rate: float) -> tuple[bool, bool, float]:
+
+def urgency(work: Work, rate: float) -> Urgency:
     """Orders works; `rate` is the stage's frames per second. The deadline moves on with what is made."""
     claim = work.claim
     return not claim.live, claim.job_class == "batch", work.deadline + work.made / rate
 
 
 def choose(works: Sequence[Work], rate: float, limit: int) -> list[Work]:
-    """At most `limit` of the runnable works. A suspect runs alone, after the others."""
+    """At most `limit` of the runnable works, the most urgent first. A suspect runs alone, after the others."""
     blameless = [work for work in works if not work.claim.solo]
     if len(blameless) < len(works):
         works = blameless or works[:1]
     return sorted(works, key=lambda work: urgency(work, rate))[:limit]
+
+
+def pick(runners: Sequence[Runner]) -> tuple[Runner, list[Work]] | None:
+    """The stage and batch of the next step: light stages at once, else the most urgent; in doubt the first given."""
+    best: tuple[Runner, list[Work]] | None = None
+    best_urgency: Urgency = (True, True, float("inf"))
+    for runner in runners:
+        able = runner.able()
+        if not able:
+            continue
+        batch = choose(able, runner.card.rate, runner.card.batch or runner.slots)
+        if runner.light:
+            return runner, batch
+        first = urgency(batch[0], runner.card.rate)
+        if best is None or first < best_urgency:
+            best, best_urgency = (runner, batch), first
+    return best

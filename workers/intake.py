@@ -34,8 +34,9 @@ from speechmill.infra.protocol import (
 from speechmill.infra.spill import Spill
 from speechmill.models.stage import Chunk, Mark, Resume
 from speechmill.workers.finish import Cursor
-from speechmill.workers.loop import Loop, Runner
+from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
+from speechmill.workers.runner import Runner
 from speechmill.workers.work import Drop, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
@@ -93,11 +94,36 @@ class Intake:
             if work.inputs and self._following.get(work.inputs[0].name) is work:
                 del self._following[work.inputs[0].name]
 
-    def poke(self) -> None:
-        """Have the control thread look for work at once: a slot became free."""
+    def poke(self, pool: str) -> None:
+        """Have the control thread look for work at once: the pool has a free slot."""
         if not self._draining:
             with suppress(*UNAVAILABLE):
-                self._client.server("control").xadd(self._inbox, {"poke": b"1"}, maxlen=4096)
+                self._client.server("control").xadd(self._inbox, {"poke": pool}, maxlen=4096)
+
+    def hand_over(self, producer: Work, chunk: Chunk) -> None:
+        """Feed a follower in this process ahead of the log (loop's thread). Its own appends wait for the producer's.
+
+        Never waits: what is not handed over comes by the log.
+        """
+        if producer.log is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            follower = self._following.get(producer.log.name)
+            if follower is None or follower.reader is None or follower.reader.position != chunk.start:
+                return
+            follower.reader.pass_by(chunk.end)
+            follower.fed = (producer, chunk.end)
+            follower.last_input = time.monotonic()
+            self._loop.put(Feed(follower, chunk))
+        finally:
+            self._lock.release()
+
+    def disown(self, producer: Work) -> None:
+        """What the producer handed over may never be in its log: its follower begins anew from the log."""
+        with self._lock:
+            for work in list(self._held.values()):
+                if work.fed is not None and work.fed[0] is producer and producer.end < work.fed[1]:
+                    self.drop(work, "its input was not appended")
 
     # -- watching ---------------------------------------------------------------------------------------------------
 
@@ -108,18 +134,20 @@ class Intake:
         while not self._stop:
             try:
                 if inbox not in seen:
-                    seen[inbox] = entry_id(server.xadd(inbox, {"poke": b"1"}, maxlen=4096))
+                    seen[inbox] = entry_id(server.xadd(inbox, {"hello": b"1"}, maxlen=4096))
                 streams: dict[Any, Any] = {key: seen.get(key, "0-0") for key in (inbox, *self._ready_queues(role))}
                 reply = read_entries(server.xread(streams, count=READ_COUNT, block=BLOCK_MS))
                 for key, entries in reply.items():
                     seen[key.decode()] = entries[-1][0].decode()
-                self._take_news(reply.pop(inbox.encode(), []))
-                if role == "control":
-                    self._claim_all()
+                wanted = self._take_news(reply.pop(inbox.encode(), []))
+                wanted |= {self._pool_of(key.decode()) for key in reply}
                 if time.monotonic() - looked > SILENCE_S / 2:
                     looked = time.monotonic()
                     server.expire(inbox, INBOX_TTL_S)
                     self._look_after_silence(server)
+                    wanted |= set(self._loop.runners)
+                if role == "control":
+                    self._claim_all(wanted)
             except UNAVAILABLE as error:
                 log.warning("server away", extra={"server": role, "error": str(error)})
                 seen.pop(inbox, None)
@@ -132,9 +160,17 @@ class Intake:
         pools = [runner.pool for runner in self._loop.runners.values() if runner.taken < runner.slots]
         return [self._client.keys.ready(pool, job_class) for pool in pools for job_class in JOB_CLASSES]
 
-    def _take_news(self, entries: Sequence[Entry]) -> None:
+    def _pool_of(self, queue: str) -> str:
+        """`…:ready:<pool>:<class>`"""
+        return queue.removeprefix(self._client.keys.ready("", "")[:-1]).rsplit(":", 1)[0]
+
+    def _take_news(self, entries: Sequence[Entry]) -> set[str]:
+        """Act on an inbox; answers the pools that have a free slot since."""
+        free: set[str] = set()
         for _, fields in entries:
-            if b"l" in fields:
+            if b"poke" in fields:
+                free.add(fields[b"poke"].decode())
+            elif b"l" in fields:
                 with self._lock:
                     work = self._following.get(fields[b"l"].decode())
                     if work is not None:
@@ -144,12 +180,13 @@ class Intake:
                     closed = self._held.get(fields[b"closed"].decode())
                 if closed is not None:
                     self.drop(closed, "closed")
+        return free
 
     # -- claiming ---------------------------------------------------------------------------------------------------
 
-    def _claim_all(self) -> None:
+    def _claim_all(self, pools: set[str]) -> None:
         """Fill free slots, the last stage first: what is begun is finished before more is begun."""
-        for runner in reversed(list(self._loop.runners.values())):
+        for runner in reversed([self._loop.runners[pool] for pool in self._loop.runners if pool in pools]):
             while not self._draining and runner.reserve():
                 claimed = self._claim(runner)
                 if claimed is None:

@@ -12,63 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from speechmill.models.card import StageCard
-from speechmill.models.stage import Emission, SlotFailed, Stage
-from speechmill.workers.batcher import choose
+from speechmill.models.stage import Chunk, Emission, SlotFailed
+from speechmill.workers.batcher import pick
 from speechmill.workers.opening import stage_task
+from speechmill.workers.runner import Runner
 from speechmill.workers.work import Event, Failed, Feed, Open, Outcome, Work, Written
 
 log = logging.getLogger(__name__)
-MAX_PENDING = 8
-"""Emissions of one task that may wait for the outlet before its slot rests."""
-
-
-class Runner:
-    """One stage in this process, and the works in its slots."""
-
-    def __init__(self, pool: str, card: StageCard, stage: Stage, slots: int) -> None:
-        self.pool = pool
-        self.card = card
-        self.stage = stage
-        self.slots = slots
-        self.works: dict[int, Work] = {}
-        self._free = list(range(slots))
-        self._taken = 0
-        self._lock = threading.Lock()
-
-    def reserve(self) -> bool:
-        """Take a place for a task about to be claimed (intake). False when the batch is full."""
-        with self._lock:
-            if self._taken >= self.slots:
-                return False
-            self._taken += 1
-            return True
-
-    def unreserve(self) -> None:
-        with self._lock:
-            self._taken -= 1
-
-    @property
-    def taken(self) -> int:
-        return self._taken
-
-    def seat(self, work: Work) -> int:
-        work.slot = self._free.pop()
-        self.works[work.slot] = work
-        return work.slot
-
-    def unseat(self, work: Work) -> None:
-        """Free the work's slot, if it has one."""
-        if work.slot >= 0:
-            self.stage.close(work.slot)
-            del self.works[work.slot]
-            self._free.append(work.slot)
-            work.slot = -1
-            self.unreserve()
 
 
 class Loop:
-    """Applies events, then steps every runner once, last stage first, so that sound leaves as early as it can."""
+    """Applies events, then makes the step that is needed most; over and over."""
 
     def __init__(self, runners: list[Runner], outcome: Callable[[Outcome], None]) -> None:
         self.runners = {runner.pool: runner for runner in runners}
@@ -79,8 +33,10 @@ class Loop:
         self._stop = False
         self.stamp = time.monotonic()
         """When the loop last moved: a stuck step stops stamping, and its leases lapse."""
-        self.freed: Callable[[], None] = lambda: None
-        """Told when a slot becomes free."""
+        self.freed: Callable[[str], None] = lambda pool: None
+        """Told the pool in which a slot became free."""
+        self.hand_over: Callable[[Work, Chunk], None] = lambda work, chunk: None
+        """Takes what was made to a follower in this process, ahead of the log."""
 
     def put(self, event: Event) -> None:
         self._events.append(event)
@@ -98,9 +54,11 @@ class Loop:
         while not self._stop:
             self._wake.clear()
             self._apply_events()
-            stepped = [self._step(runner) for runner in self._order]
+            chosen = pick(self._order)
+            if chosen is not None:
+                self._step(*chosen)
             self.stamp = time.monotonic()
-            if not any(stepped):
+            if chosen is None:
                 self._wake.wait(0.25)
         for runner in self._order:
             for work in list(runner.works.values()):
@@ -121,6 +79,7 @@ class Loop:
         work = event.work
         if work.gone:
             runner.unreserve()
+            self.freed(runner.pool)
             return
         slot = runner.seat(work)
         work.made = event.resume.end
@@ -143,15 +102,9 @@ class Loop:
             _report(failure, runner, [work])
             self._fail(runner, work, "generation_failed", type(failure).__name__, fatal=False)
 
-    def _step(self, runner: Runner) -> bool:
-        """One batched step. True when there was something to step."""
-        stage = runner.stage
-        able = [work for slot, work in runner.works.items() if work.pending < MAX_PENDING and stage.runnable(slot)]
-        if not able:
-            return False
-        batch = choose(able, runner.card.rate, runner.card.batch or runner.slots)
+    def _step(self, runner: Runner, batch: list[Work]) -> None:
         try:
-            emissions = stage.step([work.slot for work in batch])
+            emissions = runner.stage.step([work.slot for work in batch])
         except SlotFailed as failure:
             self._isolate(runner, batch, failure)
         except Exception as failure:
@@ -161,7 +114,6 @@ class Loop:
         else:
             for emission in emissions:
                 self._emit(runner, emission)
-        return True
 
     def _isolate(self, runner: Runner, batch: list[Work], failure: SlotFailed) -> None:
         """One slot failed; what the step made of the others is unknown, so they go on from their logs."""
@@ -173,11 +125,14 @@ class Loop:
 
     def _emit(self, runner: Runner, emission: Emission) -> None:
         work = runner.works[emission.slot]
+        start = work.made
         work.made += emission.frames
         work.pending += 1
         if emission.final:
             self._leave(runner, work)
-        self._outcome(Written(work, emission))
+        self._outcome(Written(work, emission, work.fed))
+        if emission.frames:
+            self.hand_over(work, Chunk(start, work.made, emission.payload, emission.marks))
 
     def _fail(self, runner: Runner, work: Work, code: str, message: str, fatal: bool) -> None:
         self._leave(runner, work)
@@ -186,7 +141,7 @@ class Loop:
     def _leave(self, runner: Runner, work: Work) -> None:
         if work.slot >= 0:
             runner.unseat(work)
-            self.freed()
+            self.freed(runner.pool)
 
 
 def _report(failure: Exception, runner: Runner, works: list[Work]) -> None:

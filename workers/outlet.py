@@ -87,8 +87,7 @@ class Outlet(threading.Thread):
     def _round(self) -> bool:
         """One pass over everything that waits. True when something moved."""
         self._sort_inbox()
-        now = time.monotonic()
-        due = [(work, line.waiting[0]) for work, line in self._lines.items() if line.not_before <= now]
+        due = self._due()
         if not due:
             return False
         appends = [(work, item) for work, item in due if item.emission.frames and not self._lines[work].appended]
@@ -105,6 +104,18 @@ class Outlet(threading.Thread):
             else:
                 self._let_go(work, answer)
         return moved
+
+    def _due(self) -> list[tuple[Work, Written]]:
+        """The oldest emission of each task, unless it must wait: for memory, or for what it was made from."""
+        now, due = time.monotonic(), []
+        for work, line in list(self._lines.items()):
+            item = line.waiting[0]
+            producer, position = item.needs or (work, 0)
+            if producer.end < position and producer.gone:
+                self._let_go(work, "its input was not appended")
+            elif producer.end >= position and line.not_before <= now:
+                due.append((work, item))
+        return due
 
     def _sort_inbox(self) -> None:
         while self._inbox:

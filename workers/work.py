@@ -39,6 +39,8 @@ class Work:
     """Place in the stage's batch; -1 while it has none (compute)."""
     deadline: float = 0.0
     """When a listener that began to play at submission needs the segment's first sample; monotonic clock."""
+    fed: "tuple[Work, int] | None" = None
+    """Producer in this process, and how much of its log was handed over in memory (compute)."""
     joined: int = 0
     """Segments of the job that `finish` has joined, as last heard (keeper)."""
     gone: bool = False
@@ -81,10 +83,11 @@ Event = Open | Feed | Drop
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An emission on its way to the log."""
+    """An emission on its way to the log. `needs`: what it was made from must be in its own log first."""
 
     work: Work
     emission: Emission
+    needs: tuple[Work, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from speechmill.models.stage import Stage, StageOptions
 from speechmill.workers.finish import Finish
 from speechmill.workers.intake import Intake
 from speechmill.workers.keeper import Habits, Keeper
-from speechmill.workers.loop import Loop, Runner
+from speechmill.workers.loop import Loop
 from speechmill.workers.outlet import Hooks, Outlet
+from speechmill.workers.runner import Runner
 from speechmill.workers.spiller import Spiller
 from speechmill.workers.store import Store
 from speechmill.workers.work import Work
@@ -110,11 +111,12 @@ class Worker:
         self._keeper = Keeper(self._client, self._loop, self._intake, self.name, habits)
         self._keeper.too_big = self.drain
         self._loop.freed = self._intake.poke
+        self._loop.hand_over = self._intake.hand_over
 
     def _farm_runner(self, name: str) -> Runner:
         stage: Stage = Finish() if name == "finish" else Store(self._objects, self._register, self._uploads, self._wake)
         card = StageCard(name=name, unit="pcm", rate=1.0, dtype="s16le", slots=FARM_SLOTS)
-        return Runner(f"farm/{name}", card, stage, FARM_SLOTS)
+        return Runner(f"farm/{name}", card, stage, FARM_SLOTS, light=True)
 
     def _register(self, key: str, due: float) -> None:
         register_object(self._client, key, due)
@@ -131,6 +133,7 @@ class Worker:
 
     def _done(self, work: Work) -> None:
         self._intake.let_go(work)
+        self._intake.disown(work)
         self._spiller.forget(work)
 
     def drain(self) -> None:

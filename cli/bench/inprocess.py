@@ -13,9 +13,9 @@ from speechmill.infra.segments import split
 from speechmill.models.card import ModelCard
 from speechmill.models.registry import cards, load_stage
 from speechmill.models.stage import Chunk, Emission, Resume
-from speechmill.workers.batcher import choose
-from speechmill.workers.loop import Runner
+from speechmill.workers.batcher import pick
 from speechmill.workers.opening import stage_task
+from speechmill.workers.runner import Runner
 from speechmill.workers.work import Work
 from speechmill.workers.worker import stage_options
 
@@ -104,15 +104,16 @@ class InProcess:
         return work
 
     def _advance(self) -> None:
-        """Fill free slots, then one step of every stage, the last first."""
+        """Fill free slots, then the step that is needed most."""
         for index, runner in reversed(list(enumerate(self._runners))):
             while self._queue[index] and runner.reserve():
                 self._open(index, self._queue[index].pop(0))
-            able = [work for slot, work in runner.works.items() if runner.stage.runnable(slot)]
-            if able:
-                batch = choose(able, runner.card.rate, runner.card.batch or runner.slots)
-                for emission in runner.stage.step([work.slot for work in batch]):
-                    self._take(index, runner.works[emission.slot], emission)
+        chosen = pick(list(reversed(self._runners)))
+        if chosen is not None:
+            runner, batch = chosen
+            index = self._runners.index(runner)
+            for emission in runner.stage.step([work.slot for work in batch]):
+                self._take(index, runner.works[emission.slot], emission)
 
     def _open(self, index: int, work: Work) -> None:
         runner = self._runners[index]

@@ -58,7 +58,8 @@ class ProsodyStage:
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
         utterances = self._reader.read(task.text)
         if not utterances:
-            raise SlotFailed(slot, "This voice reads English and found nothing in the text that it can pronounce.")
+            message = "this voice reads English and found nothing in the text that it can pronounce"
+            raise SlotFailed(slot, message, "invalid_value")
         spoken = int.from_bytes(resume.cursor, "little")
         self._slots[slot] = _Speech(utterances, _speed(task.params), spoken, resume.end)
 

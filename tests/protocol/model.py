@@ -13,7 +13,7 @@ from typing import NamedTuple
 SIZES = (1, 2)
 NONCES = 4
 MANY_CLAIMS = 7
-"""No task is ever claimed so often within the faults explored here: a state in which one was is going round in circles."""
+"""Within the faults explored here no task is ever claimed so often: where one was, the farm goes round in circles."""
 PRODUCER, READER = 0, 1
 TERMINAL = ("succeeded", "failed", "cancelled")
 
@@ -161,7 +161,7 @@ def emit(s: State, index: int, token: Token, start: int, sent: tuple[int, ...], 
         return s, "lost"
     if log.token != token and rules.on("emit checks the token"):
         return s, "fenced"
-    if log.closed and rules.on("emit refuses a closed log"):
+    if log.closed:
         return s, "closed"
     if rules.on("emit checks the position"):
         last = log.entries[-1] if log.entries else None
@@ -437,8 +437,8 @@ class Walk:
     sound: dict[State, list[State]] = field(default_factory=dict)
     """Who leads to a state without another fault."""
     violation: str = ""
-    stuck: State | None = None
-    """A state from which the job cannot end any more as it should."""
+    stuck: str = ""
+    """The way into a state from which the job cannot end any more as it should."""
 
     def trace(self, state: State) -> list[str]:
         names: list[str] = []
@@ -471,18 +471,15 @@ def explore(faults: int, rules: Rules) -> Walk:
     return walk
 
 
-def _find_stuck(walk: Walk, rules: Rules) -> State | None:
+def _find_stuck(walk: Walk, rules: Rules) -> str:
     """A job that nobody cancelled can still succeed when attempts suffice; every other can still end."""
     can_succeed = _leading_to(walk, [s for s in walk.parents if s.job == "succeeded"])
     can_end = _leading_to(walk, [s for s in walk.parents if s.job in TERMINAL])
-    return next(
-        (
-            s
-            for s in walk.parents
-            if s not in (can_succeed if s.job == "running" and not rules.max_attempts else can_end)
-        ),
-        None,
-    )
+    for state in walk.parents:
+        hopeful = state.job == "running" and not rules.max_attempts
+        if state not in (can_succeed if hopeful else can_end):
+            return f"a job in state {state.job} hangs after {walk.trace(state)}"
+    return ""
 
 
 def _leading_to(walk: Walk, goals: list[State]) -> set[State]:

@@ -19,7 +19,7 @@ from speechmill.infra.spill import Spill
 from speechmill.models.card import Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
 from speechmill.models.registry import cards
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
-from speechmill.workers.loop import Runner
+from speechmill.workers.runner import Runner
 from speechmill.workers.worker import Worker
 
 RATE = 1000

@@ -1,0 +1,161 @@
+"""The two clients, and servers that come back without the functions."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speechmill.infra import protocol
+from speechmill.infra.client import AsyncClient, Client, library
+from speechmill.infra.embedded import EmbeddedValkey
+from speechmill.infra.keys import Keys, Task, new_id, out_log
+from speechmill.infra.messages import Claim
+from speechmill.infra.protocol import Append, Call, Limits
+
+from .farm import LEASE_MS, TALKER, TTL_S, Farm, submission
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
+    """A server that the test may kill."""
+    server = EmbeddedValkey(tmp_path / "valkey", max_memory_mb=64)
+    server.start()
+    yield server
+    server.stop()
+
+
+def one_of_each(job: str) -> list[Call[Any]]:
+    """Every function once, with answers that do not depend on time."""
+    task, log = Task(job, 1, 0, "talker"), out_log(job, 1)
+    return [
+        protocol.submit(submission(job=job), Limits()),
+        protocol.dispatch("toy", "interactive", "talker"),
+        protocol.beat("w", "{}", 1000, [(TALKER, 1)]),
+        protocol.renew(LEASE_MS, [(task, "1:x", 0)]),
+        protocol.handback(task, "1:x"),
+        protocol.commit(task, "1:x"),
+        protocol.advance(task, "1:x", 1, 1),
+        protocol.reopen(task, 0),
+        protocol.reap(),
+        protocol.follow(log, "r", TTL_S),
+        protocol.fence(log, "1:x", -1, TTL_S, "{}"),
+        protocol.emit(log, "1:x", Append(0, 2, 1, b"ab"), TTL_S),
+        protocol.keep(log, TTL_S),
+        protocol.seal(log, "1:x", "{}"),
+        protocol.follow(log, "r", TTL_S),
+        protocol.unfollow(log, "r"),
+        protocol.trim(log, 2),
+        protocol.close(log, "{}", TTL_S),
+        protocol.retire([log], 0, "chunks"),
+        protocol.end_job(job, "cancelled"),
+        protocol.retry(job),
+        protocol.leave("w", [TALKER]),
+    ]
+
+
+def test_both_clients_answer_the_same(farm: Farm, valkey: EmbeddedValkey, prefix: str) -> None:
+    async def ask(job: str) -> list[Any]:
+        client = AsyncClient(valkey.url, valkey.url, Keys(f"{prefix}async"))
+        await client.load()
+        answers = [await client.run(call) for call in one_of_each(job)]
+        await client.close()
+        return answers
+
+    job = new_id("job")
+    answers = [farm.run(call) for call in one_of_each(job)]
+    assert asyncio.run(ask(job)) == answers
+
+
+def test_a_pipeline_answers_in_order(farm: Farm) -> None:
+    job = new_id("job")
+    answers = farm.client.run_all(one_of_each(job))
+    assert answers[-2:] == ["ok", "ok"]
+    assert answers[0].job == job
+
+
+def test_every_function_of_the_library_is_among_these(farm: Farm) -> None:
+    prefix = library()[1]
+    found = farm.server.execute_command("FUNCTION", "LIST", "LIBRARYNAME", prefix.rstrip("_"))
+    registered = set(re.findall(rf"{prefix}(\w+)", str(found)))
+    assert registered == {call.function for call in one_of_each("j")} | {"claim"}
+
+
+def test_functions_that_were_flushed_are_loaded_again(farm: Farm) -> None:
+    farm.server.execute_command("FUNCTION", "FLUSH")
+    job = farm.submit()
+    farm.server.execute_command("FUNCTION", "FLUSH")
+    first, second = farm.client.run_all([protocol.end_job(job, "cancelled"), protocol.retry(job)])
+    assert (first, second) == ("cancelled", "ok")
+
+
+def test_functions_that_were_flushed_are_loaded_again_by_the_api(valkey: EmbeddedValkey, prefix: str) -> None:
+    async def ask() -> str:
+        client = AsyncClient(valkey.url, valkey.url, Keys(prefix))
+        await client.server("control").execute_command("FUNCTION", "FLUSH")
+        answer = await client.run(protocol.end_job("job_unknown", "cancelled"))
+        await client.close()
+        return answer
+
+    assert asyncio.run(ask()) == "unknown"
+
+
+def test_accepted_work_survives_a_killed_server(own_valkey: EmbeddedValkey) -> None:
+    client = Client(own_valkey.url, own_valkey.url, Keys("tts"))
+    client.load()
+    farm = Farm(client)
+    job = farm.submit()
+    claimed = farm.claim(TALKER)
+    writer = farm.writer(claimed)
+    writer.append(b"abc")
+    client.wait_durable()
+    kill(own_valkey)
+    own_valkey.start()
+    assert farm.state(job) == "running"
+    assert writer.append(b"def") == "ok"
+    assert farm.audio(writer.log) == b"abcdef"
+    assert farm.commit(claimed) == "ok"
+    client.close()
+
+
+def test_a_server_that_comes_back_empty_gets_the_functions_again(own_valkey: EmbeddedValkey) -> None:
+    client = Client(own_valkey.url, own_valkey.url, Keys("tts"))
+    client.load()
+    own_valkey.stop()
+    for left in (own_valkey.data_dir / "appendonlydir").iterdir():
+        left.unlink()
+    own_valkey.start()
+    farm = Farm(client)
+    farm.submit()
+    assert isinstance(farm.ask(TALKER), Claim)
+    client.close()
+
+
+def kill(server: EmbeddedValkey) -> None:
+    assert server.process is not None
+    server.process.kill()
+    server.process.wait()
+
+
+def test_audio_that_its_server_lost_is_made_again_from_the_codes(
+    own_valkey: EmbeddedValkey, valkey: EmbeddedValkey, prefix: str
+) -> None:
+    client = Client(own_valkey.url, valkey.url, Keys(prefix))
+    client.load()
+    farm = Farm(client)
+    farm.submit()
+    talker = farm.claim(TALKER)
+    farm.write_all(talker, b"codes")
+    codec = farm.claim("toy/codec")
+    farm.write_all(codec, b"pcmpcm")
+    assert [role for role, _ in client.servers()] == ["control", "chunks"]
+    chunks = client.server("chunks")
+    chunks.delete(client.keys.log(farm.log(codec)), client.keys.log_meta(farm.log(codec)))
+    assert farm.reopen(codec, 3) == "reopened"
+    again = farm.claim("toy/codec")
+    assert farm.writer(again, again.base).append(b"pcm") == "ok"
+    assert chunks.xlen(client.keys.log(farm.log(codec))) == 1
+    assert client.server("control").exists(client.keys.log(farm.log(talker))) == 1
+    client.close()

@@ -1,0 +1,276 @@
+"""The real functions under everything that can happen at once, checked after every step and at the end."""
+
+import itertools
+import zlib
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from speechmill.infra import jobs, protocol
+from speechmill.infra.client import Client
+from speechmill.infra.embedded import EmbeddedValkey
+from speechmill.infra.jobs import TERMINAL
+from speechmill.infra.keys import Keys, LogRef, Task, new_id, out_log
+from speechmill.infra.messages import Claim
+from speechmill.infra.protocol import Call, Hole, LogReader
+
+from .farm import CODEC, FINISH, LEASE_MS, STORE, TALKER, TTL_S, Farm
+from .hands import SAMPLE, Hand, audio, codes, samples, unpack
+
+POOLS = (TALKER, CODEC, FINISH, STORE)
+WORKERS = ("w1", "w2", "w3")
+MOST_JOBS = 3
+TEXTS = st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=3).map(tuple)
+
+
+class Listener:
+    """Hears one take of a job, by hints and by reading."""
+
+    def __init__(self, farm: Farm, job: str, take: int) -> None:
+        self.farm = farm
+        self.log = out_log(job, take)
+        self.name = new_id("ear")
+        self.reader = LogReader(0, SAMPLE)
+        self.heard = b""
+        self.seen = farm.server.xadd(farm.keys.inbox(self.name), {"hello": "1"}).decode()
+        farm.server.expire(farm.keys.inbox(self.name), TTL_S)
+        farm.run(protocol.follow(self.log, self.name, TTL_S))
+
+    def listen(self) -> None:
+        news = self.farm.server.xrange(self.farm.keys.inbox(self.name), f"({self.seen}", "+", 2)
+        try:
+            for entry, fields in news:
+                self.seen = entry.decode()
+                self.heard += b"".join(chunk.payload for chunk in self.reader.hint(fields))
+        except Hole:
+            self.read()
+
+    def read(self) -> None:
+        try:
+            chunks = self.reader.entries(self.farm.client.read_log(self.log, self.reader.entry, 3))
+        except Hole:
+            self.farm.run(protocol.reopen(self.log.task, self.reader.position))
+        else:
+            self.heard += b"".join(chunk.payload for chunk in chunks)
+
+
+class Storm(RuleBasedStateMachine):
+    """Jobs, workers with many hands, listeners, and faults."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.farm = Farm(client)
+        self.texts: dict[str, tuple[str, ...]] = {}
+        self.hands: dict[str, list[Hand]] = {worker: [] for worker in WORKERS}
+        self.listeners: list[Listener] = []
+        self.sent: list[Call[Any]] = []
+        self.ended: set[str] = set()
+        """Jobs that somebody ended on purpose, in their last take."""
+
+    # -- how commands are sent ----------------------------------------------------------------------------------------
+
+    def once(self, call: Call[Any]) -> Any:
+        self.sent = [*self.sent[-30:], call]
+        return self.farm.run(call)
+
+    def twice(self, call: Call[Any]) -> Any:
+        """The first answer was lost."""
+        self.once(call)
+        return self.farm.run(call)
+
+    def sender(self, again: bool) -> Callable[[Call[Any]], Any]:
+        return self.twice if again else self.once
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.texts) < MOST_JOBS)
+    @rule(texts=TEXTS, order=st.sampled_from(("independent", "chained", "first_then_rest")), ahead=st.integers(0, 2))
+    def submit(self, texts: tuple[str, ...], order: str, ahead: int) -> None:
+        job = self.farm.submit(segments=texts, order=order, ahead=ahead, max_attempts=1000, retention_s=TTL_S)
+        self.texts[job] = texts
+        self.listeners.append(Listener(self.farm, job, 1))
+
+    @rule(worker=st.sampled_from(WORKERS), pool=st.sampled_from(POOLS), again=st.booleans())
+    def claim(self, worker: str, pool: str, again: bool) -> None:
+        nonce = f"{worker}.{next(self.farm.nonces)}"
+        open_slots = sum(hand.task.stage == pool.split("/")[1] for hand in self.hands[worker])
+        claimed = self.sender(again)(protocol.claim(pool, worker, nonce, LEASE_MS, open_slots))
+        if isinstance(claimed, Claim):
+            self.hands[worker].append(Hand(self.farm.client, claimed, self.once))
+
+    @precondition(lambda self: any(self.hands.values()))
+    @rule(data=st.data(), sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6), again=st.booleans())
+    def work(self, data: st.DataObject, sizes: list[int], again: bool) -> None:
+        worker, hand = data.draw(st.sampled_from([(w, hand) for w in WORKERS for hand in self.hands[w]]))
+        hand.send = self.sender(again)
+        for size in sizes:
+            if not hand.step(size):
+                self.hands[worker].remove(hand)
+                return
+
+    @rule(worker=st.sampled_from(WORKERS), drain=st.booleans())
+    def renew(self, worker: str, drain: bool) -> None:
+        hands = [hand for hand in self.hands[worker] if not hand.leaving]
+        held = [(hand.task, hand.claimed.token, hand.end) for hand in hands]
+        for hand, answer in zip(hands, self.farm.run(protocol.renew(LEASE_MS, held)), strict=True):
+            hand.renewed(answer.verdict, answer.joined)
+            hand.leaving = hand.leaving or drain
+
+    @rule(data=st.data())
+    def listen(self, data: st.DataObject) -> None:
+        if self.listeners:
+            data.draw(st.sampled_from(self.listeners)).listen()
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def crash(self, worker: str) -> None:
+        self.hands[worker] = []
+
+    @rule(data=st.data())
+    def lapse(self, data: st.DataObject) -> None:
+        """A lease runs out, and its owner may go on all the same."""
+        leases = f"{self.farm.keys.root}:leases"
+        tasks = self.farm.server.zrange(leases, 0, -1)
+        if tasks:
+            self.farm.server.zadd(leases, {data.draw(st.sampled_from(tasks)): 1})
+            self.farm.reap()
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def arrive_late(self, data: st.DataObject) -> None:
+        """A command of some time ago, once more."""
+        self.farm.run(data.draw(st.sampled_from(self.sent)))
+
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        logs = self.logs()
+        if logs:
+            self.farm.lose(data.draw(st.sampled_from(logs)))
+
+    @rule(on=st.booleans())
+    def pressure(self, on: bool) -> None:
+        if on:
+            self.farm.server.set(self.farm.keys.pressure(), 1, ex=60)
+        else:
+            self.farm.server.delete(self.farm.keys.pressure())
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data(), state=st.sampled_from(("cancelled", "failed", "expired")), settled=st.booleans())
+    def end(self, data: st.DataObject, state: str, settled: bool) -> None:
+        job = data.draw(st.sampled_from(sorted(self.texts)))
+        if self.farm.end_job(job, state) != "succeeded":
+            self.ended.add(job)
+        if settled:
+            jobs.settle(self.farm.client, job, TTL_S)
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.ended)))
+        if self.farm.run(protocol.retry(job)) == "ok":
+            self.ended.remove(job)
+            self.listeners.append(Listener(self.farm, job, self.farm.record(job).take))
+
+    # -- what must hold -----------------------------------------------------------------------------------------------
+
+    def logs(self) -> list[LogRef]:
+        names = [name.split(":log:")[1] for name in self.farm.names("log:*") if not name.endswith((":meta", ":subs"))]
+        tasks = [Task.parse(name) for name in sorted(names)]
+        return [LogRef(task, "control" if task.stage == "talker" else "chunks") for task in tasks]
+
+    @invariant()
+    def logs_hold_what_they_should(self) -> None:
+        for log in self.logs():
+            self.check_log(log)
+
+    def check_log(self, log: LogRef) -> None:
+        texts = self.texts[log.task.job]
+        text = texts[log.task.segment or 0]
+        whole = {"talker": codes(text), "codec": samples(codes(text)), "finish": audio(texts)}[log.task.stage]
+        width = 1 if log.task.stage == "talker" else SAMPLE
+        reach = -1
+        for entry, fields in self.farm.server.xrange(self.farm.keys.log(log)):
+            end = int(entry.split(b"-")[0])
+            if b"d" in fields:
+                start = int(fields[b"s"])
+                payload = unpack(fields[b"d"]) if log.task.stage == "talker" else fields[b"d"]
+                assert reach in (-1, start)
+                assert payload == whole[width * start : width * end]
+                reach = end
+            elif b"error" not in fields[b"t"]:
+                assert end == len(whole) // width
+
+    @invariant()
+    def what_is_heard_is_never_doubled_and_has_no_gap(self) -> None:
+        for listener in self.listeners:
+            assert audio(self.texts[listener.log.task.job]).startswith(listener.heard)
+
+    @invariant()
+    def counters_agree(self) -> None:
+        self.farm.assert_counters_agree()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """Faults are over: every job comes to its end, and is heard and stored whole."""
+        self.farm.server.delete(self.farm.keys.pressure())
+        for turn in itertools.count():
+            if all(self.farm.state(job) in TERMINAL for job in self.texts):
+                break
+            assert turn < 300, [self.farm.record(job) for job in self.texts]
+            self.let_the_dead_lapse()
+            self.take_a_turn(turn)
+        for job in self.texts:
+            self.check_end(job)
+        for name in self.farm.names("*"):
+            self.farm.server.delete(name)
+
+    def let_the_dead_lapse(self) -> None:
+        alive = {str(hand.task) for hands in self.hands.values() for hand in hands}
+        leases = f"{self.farm.keys.root}:leases"
+        for task in self.farm.server.zrange(leases, 0, -1):
+            if task.decode() not in alive:
+                self.farm.server.zadd(leases, {task: 1})
+        self.farm.reap()
+
+    def take_a_turn(self, turn: int) -> None:
+        for worker, pool in itertools.product(WORKERS, POOLS):
+            self.claim(worker, pool, False)
+        for worker in WORKERS:
+            self.renew(worker, False)
+            for hand in list(self.hands[worker]):
+                hand.send = self.once
+                if not hand.step(1 + turn % 3):
+                    self.hands[worker].remove(hand)
+        for listener in self.listeners:
+            listener.listen()
+
+    def check_end(self, job: str) -> None:
+        record, whole = self.farm.record(job), audio(self.texts[job])
+        if job not in self.ended:
+            assert record.state == "succeeded", record
+            assert record.result == {"crc": zlib.crc32(whole), "samples": len(whole) // SAMPLE}
+        for hands in self.hands.values():
+            for hand in hands:
+                if hand.task.job == job:
+                    self.farm.handback(hand.claimed)
+        self.farm.assert_gone_in_time(job)
+        self.farm.assert_counters_agree()
+
+
+def test_whatever_happens_every_job_ends_and_nothing_is_said_twice(valkey: EmbeddedValkey) -> None:
+    client = Client(valkey.url, valkey.url, Keys())
+    client.load()
+
+    def storm() -> Storm:
+        client.keys = Keys(f"test-{uuid4().hex[:12]}:")
+        return Storm(client)
+
+    quick = settings(max_examples=1200, stateful_step_count=100, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(storm, settings=quick)
+    client.close()
