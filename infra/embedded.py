@@ -31,7 +31,7 @@ from redis.retry import Retry
 from speechmill.infra.errors import EmbeddedFailed
 
 FREE_DISK_MB = 512
-ORPHAN_S = 3.0
+ORPHAN_S = 10.0
 """How long the children of a farm that was just killed may take to let go of the data folder."""
 READY_S = 60.0
 """Far above what a start takes (0.1 s and 2 s): a large append-only file loads slowly, a busy disk slower."""

@@ -648,13 +648,14 @@ local function write_trailer(root, log, stop, trailer)
   tell_followers(root, log, 'e', stop, 't', trailer)
 end
 
--- log, token, trailer: nothing follows -> ok fenced closed lost
+-- log, token, trailer, end (-1 = wherever it stands): nothing follows -> ok fenced closed lost
 function F.seal(keys, args)
   local root, log = keys[1], args[1]
   local f = redis.call('HMGET', root .. ':log:' .. log .. ':meta', 'token', 'end', 'trailer', 'closed')
   if not f[1] then return 'lost' end
   if f[1] ~= args[2] then return 'fenced' end
   if f[4] then return 'closed' end
+  if args[4] ~= '-1' and args[4] ~= f[2] then return 'lost' end  -- not the log that the writer knew
   if not f[3] then
     local stream = root .. ':log:' .. log
     write_trailer(root, log, f[2], args[3])

@@ -224,9 +224,9 @@ def emit(log: LogRef, token: str, append: Append, ttl_s: int) -> Call[str]:
     return Call("emit", args, _text, log.on)
 
 
-def seal(log: LogRef, token: str, trailer: str) -> Call[str]:
-    """Nothing follows: ok, fenced, closed or lost."""
-    return Call("seal", (log.name, token, trailer), _text, log.on)
+def seal(log: LogRef, token: str, trailer: str, end: int = -1) -> Call[str]:
+    """Nothing follows: ok, fenced, closed, or lost when the log is not there or does not end at `end` (-1: anywhere)."""
+    return Call("seal", (log.name, token, trailer, end), _text, log.on)
 
 
 def close(log: LogRef, trailer: str, ttl_s: int) -> Call[str]:

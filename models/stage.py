@@ -71,7 +71,7 @@ class Chunk:
 
     start: int
     end: int
-    payload: bytes
+    payload: bytes = b""
     marks: tuple[Mark, ...] = ()
     final: bool = False
     """Nothing follows. The chunk itself may be empty."""

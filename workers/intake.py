@@ -59,7 +59,7 @@ class Intake:
         self._lock = threading.RLock()
         self._following: dict[str, Work] = {}
         self._held: dict[str, Work] = {}
-        self._claims = 0
+        self._claims: dict[str, int] = {}
         self._draining = False
         self._stop = False
         self._threads = [
@@ -188,19 +188,28 @@ class Intake:
         """Fill free slots, the last stage first: what is begun is finished before more is begun."""
         for runner in reversed([self._loop.runners[pool] for pool in self._loop.runners if pool in pools]):
             while not self._draining and runner.reserve():
-                claimed = self._claim(runner)
+                seated = False
+                try:
+                    claimed = self._claim(runner)
+                    seated = claimed is not None and self._begin(runner, claimed)
+                finally:
+                    if not seated:
+                        runner.unreserve()
                 if claimed is None:
-                    runner.unreserve()
                     break
-                self._begin(runner, claimed)
 
     def _claim(self, runner: Runner) -> Claim | None:
-        self._claims += 1
-        nonce = f"{self._worker}.{self._claims}"
+        number = self._claims.get(runner.pool, 0)
+        nonce = f"{self._worker}.{number}"  # the same until it was answered: a lost answer is given again
         answer = self._client.run(claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1))
+        self._claims[runner.pool] = number + 1
         return answer if isinstance(answer, Claim) else None
 
-    def _begin(self, runner: Runner, claimed: Claim) -> None:
+    def _begin(self, runner: Runner, claimed: Claim) -> bool:
+        """Fence the task's log and open its slot. False when there is nothing to do any more.
+
+        A server that goes away in between costs the lease, nothing else.
+        """
         task = claimed.task
         own = None if task.stage == "store" else log_of(task, claimed.stages)
         work = Work(claim=claimed, pool=runner.pool, log=own, joined=claimed.joined)
@@ -210,8 +219,7 @@ class Intake:
             # somebody newer has it, the job has ended, or a predecessor wrote all of it and only the commit is missing
             finished = stands.state == "ok"
             self._client.run(commit(task, claimed.token) if finished else handback(task, claimed.token))
-            runner.unreserve()
-            return
+            return False
         work.end, work.crc = stands.end, stands.crc
         cursor = Cursor.decode(stands.cursor) if task.stage == "finish" else Cursor()
         work.inputs = input_logs(claimed, cursor.segment)
@@ -221,6 +229,7 @@ class Intake:
             self._held[str(task)] = work
             self._loop.put(Open(work, Resume(stands.end, output, stands.cursor)))
             self._follow_next(work)
+        return True
 
     def _fence(self, work: Work) -> Fenced:
         assert work.log is not None
@@ -244,8 +253,12 @@ class Intake:
         work.reader = LogReader(0, frame_bytes(source, work.claim.request.channels))
         work.last_input = time.monotonic()
         self._following[source.name] = work
-        self._client.run(follow(source, self._worker, work.claim.ttl_s))
-        self._read(work)
+        try:
+            self._client.run(follow(source, self._worker, work.claim.ttl_s))
+            self._read(work)
+        except UNAVAILABLE as error:
+            # the look after silence registers and reads again
+            log.warning("server away", extra={"job": work.task.job, "error": str(error)})
 
     def _hint(self, work: Work, fields: dict[bytes, bytes]) -> None:
         assert work.reader is not None
@@ -282,8 +295,9 @@ class Intake:
     def _input_ended(self, work: Work) -> None:
         source = work.inputs.popleft()
         self._following.pop(source.name, None)
-        self._client.run(unfollow(source, self._worker))
         self._follow_next(work)
+        with suppress(*UNAVAILABLE):
+            self._client.run(unfollow(source, self._worker))
 
     def _look_after_silence(self, server: Redis) -> None:
         """Hints may be lost, logs too; looks after the logs on one server."""
@@ -293,6 +307,7 @@ class Intake:
                 if not work.inputs or self._client.server(work.inputs[0].on) is not server:
                     continue
                 if work.last_input < quiet:
+                    self._client.run(follow(work.inputs[0], self._worker, work.claim.ttl_s))
                     self._read(work)
                     if work.inputs and work.last_input < quiet:
                         self._still_silent(work)
@@ -337,6 +352,7 @@ class Intake:
         """The task is not ours any more: free its slot and give it back, if there is anything to give."""
         work.gone = True
         self._loop.put(Drop(work))
-        self._client.run(handback(work.task, work.claim.token))
         self.let_go(work)
         log.info("dropped", extra={"job": work.task.job, "stage": work.task.stage, "why": why})
+        with suppress(*UNAVAILABLE):  # the lease lapses then
+            self._client.run(handback(work.task, work.claim.token))

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from speechmill.workers.store import Store
 from speechmill.workers.work import Work
 
 log = logging.getLogger(__name__)
-FARM_SLOTS = 64
+FARM_SLOTS = 128
 UPLOADS = 4
 SWITCH_S = 0.0005
 """Python's default of 5 ms between thread switches is longer than a hop through Redis."""
@@ -180,8 +181,17 @@ def run(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Non
     """Body of `speechmill worker`."""
     sys.setswitchinterval(SWITCH_S)
     assignment = assign(settings, models, stages)
+    make_client(settings).close()  # a missing URL is said before the models are loaded
     runners = [model_runner(settings, cards()[model], stage) for model, stage in assignment.model_stages]
     worker = Worker(settings, runners, assignment.farm_stages)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: worker.drain())
+    threading.excepthook = _end_process
     worker.run()
+
+
+def _end_process(failure: threading.ExceptHookArgs) -> None:
+    """A worker without one of its threads is none: end, and let others take its tasks."""
+    where = "".join(traceback.format_tb(failure.exc_traceback))
+    log.critical("thread died", extra={"error": repr(failure.exc_type), "trace": where})
+    os._exit(70)

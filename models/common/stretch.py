@@ -24,7 +24,9 @@ class Stretch:
         """Frames from `_start` on."""
         self._start = 0
         self._taken = 0
+        self._made: list[NDArray[np.float64]] = []
         self._given = 0
+        """Frames that have come out."""
         self._windows = 0
         self._chosen = 0
         """Where the last window was taken."""
@@ -36,34 +38,34 @@ class Stretch:
         fresh = samples.reshape(-1, self._channels).astype(np.float64)
         self._taken += len(fresh)
         self._input = np.concatenate([self._input, fresh])
-        return self._make(self._taken)
+        self._make(self._taken)
+        return self._give(int(self._taken / self._tempo))
 
     def finish(self) -> NDArray[np.int16]:
         """The rest: afterwards exactly round(frames / tempo) frames have come out."""
         total = round(self._taken / self._tempo)
         silence = np.zeros((2 * self._hop + 2 * self._reach + int(self._hop * self._tempo), self._channels))
-        parts: list[NDArray[np.int16]] = []
-        while self._given < total:
+        while self._windows * self._hop < total:
             self._input = np.concatenate([self._input, silence])
-            parts.append(self._make(self._start + len(self._input)))
-        made = np.concatenate(parts) if parts else np.zeros(0, np.int16)
-        surplus = (self._given - total) * self._channels
-        return made[: made.size - surplus]
+            self._make(self._start + len(self._input))
+        return self._give(total)
 
-    def _make(self, available: int) -> NDArray[np.int16]:
+    def _give(self, until: int) -> NDArray[np.int16]:
+        """What is made, but no more than `until` frames in all: a fast tempo runs ahead of its length."""
+        made = np.concatenate(self._made) if self._made else np.zeros((0, self._channels))
+        given, kept = np.split(made, [max(until - self._given, 0)])
+        self._given += len(given)
+        self._made = [kept]
+        return np.clip(np.rint(given), -32768, 32767).astype(np.int16).reshape(-1)
+
+    def _make(self, available: int) -> None:
         """Every window whose whole search range lies before `available`."""
-        parts: list[NDArray[np.float64]] = []
         while True:
             nominal = round(self._windows * self._hop * self._tempo)
             if max(nominal + self._reach, self._chosen + self._hop) + 2 * self._hop > available:
                 break
-            parts.append(self._next(nominal))
-        if not parts:
-            return np.zeros(0, np.int16)
-        made = np.concatenate(parts)
-        self._given += len(made)
+            self._made.append(self._next(nominal))
         self._forget(min(self._chosen + self._hop, round(self._windows * self._hop * self._tempo) - self._reach))
-        return np.clip(np.rint(made), -32768, 32767).astype(np.int16).reshape(-1)
 
     def _next(self, nominal: int) -> NDArray[np.float64]:
         """Add one window; its first half completes `hop` frames."""

@@ -196,7 +196,7 @@ def test_speed_divides_the_length(speed: float) -> None:
 def test_text_that_cannot_be_spoken_fails_its_slot_alone() -> None:
     with pytest.raises(SlotFailed, match="English") as failure:
         loaded("hibari", "prosody").open(3, task("你好"), Resume())
-    assert (failure.value.slot, failure.value.code) == (3, "generation_failed")
+    assert (failure.value.slot, failure.value.code) == (3, "invalid_value")
 
 
 def test_punctuation_alone_is_a_tenth_of_a_second_of_silence() -> None:

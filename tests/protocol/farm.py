@@ -49,7 +49,7 @@ class Writer:
         return answer
 
     def seal(self, trailer: str = "{}") -> str:
-        return self.farm.run(protocol.seal(self.log, self.token, trailer))
+        return self.farm.run(protocol.seal(self.log, self.token, trailer, self.end))
 
 
 @dataclass(slots=True)

@@ -232,7 +232,7 @@ class Hand:
         if self.task.stage == "store":
             heard = bytes(self.input)
             return self._commit(json.dumps({"crc": zlib.crc32(heard), "samples": len(heard) // SAMPLE}))
-        self.sealed = self.send(protocol.seal(self.log, self.claimed.token, "{}")) == "ok"
+        self.sealed = self.send(protocol.seal(self.log, self.claimed.token, "{}", self.end)) == "ok"
         self.leaving = not self.sealed
         return True
 

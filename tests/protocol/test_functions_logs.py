@@ -276,6 +276,15 @@ def test_a_log_that_is_gone_cannot_be_sealed(farm: Farm, writer: Writer) -> None
     assert writer.seal() == "lost"
 
 
+def test_a_log_that_does_not_end_where_its_writer_does_is_not_sealed(farm: Farm) -> None:
+    claimed = codec(farm)
+    writer = farm.writer(claimed)
+    writer.append(b"ab")
+    farm.lose(writer.log)
+    farm.fence(claimed)  # arrives a second time
+    assert writer.seal() == "lost"
+
+
 def test_closing_tells_listeners_why(farm: Farm, writer: Writer) -> None:
     register(farm, writer.log)
     writer.append(b"ab")

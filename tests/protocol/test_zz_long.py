@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -271,6 +271,6 @@ def test_whatever_happens_every_job_ends_and_nothing_is_said_twice(valkey: Embed
         client.keys = Keys(f"test-{uuid4().hex[:12]}:")
         return Storm(client)
 
-    quick = settings(max_examples=1200, stateful_step_count=100, deadline=None, suppress_health_check=list(HealthCheck))
+    quick = settings(max_examples=1500, stateful_step_count=80, phases=[Phase.generate], print_blob=True, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(storm, settings=quick)
     client.close()
