@@ -31,7 +31,7 @@ def api(
 def worker(
     profile: Profile = None,
     model: Annotated[list[str] | None, typer.Option(help="Model to serve; repeatable. Default: all served.")] = None,
-    stage: Annotated[str, typer.Option(help="Stages, comma separated, `finish` and `store` too. Default: all.")] = "",
+    stage: Annotated[str, typer.Option(help="Stages, comma separated; `models`, `farm`: all of a kind.")] = "",
     assignments: Assignments = None,
 ) -> None:
     """Run stages of models."""

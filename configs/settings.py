@@ -96,7 +96,10 @@ class StageOverride(Section):
 
 
 class WorkerGroup(Section):
-    """Some equal worker processes. No models means every served one; no stages means all, the farm's own included."""
+    """Some equal worker processes. No models means every served one; no stages means all.
+
+    Among stages, `models` stands for all of the models', `farm` for `finish` and `store`.
+    """
 
     models: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
@@ -121,7 +124,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     retention: Retention = Retention()
     worker: Worker = Worker()
-    workers: tuple[WorkerGroup, ...] = (WorkerGroup(),)
+    workers: tuple[WorkerGroup, ...] = (WorkerGroup(stages=("models",)), WorkerGroup(stages=("farm",)))
     stages: dict[str, StageOverride] = {}
 
     @property

@@ -102,10 +102,10 @@ local function tell(root, inbox, ...)
   return redis.call('XADD', root .. ':inbox:' .. inbox, 'NOMKSTREAM', 'MAXLEN', '~', INBOX_LEN, '*', ...)
 end
 
-local function tell_followers(root, log, ...)
+local function tell_followers(root, log, except, ...)
   local subs = root .. ':log:' .. log .. ':subs'
   for _, inbox in ipairs(redis.call('SMEMBERS', subs)) do
-    if not tell(root, inbox, 'l', log, ...) then redis.call('SREM', subs, inbox) end
+    if inbox ~= except and not tell(root, inbox, 'l', log, ...) then redis.call('SREM', subs, inbox) end
   end
 end
 
@@ -619,7 +619,8 @@ function F.fence(keys, args)
   return {'ok', tonumber(m[1]), tonumber(m[2]), m[3], m[4] or ''}
 end
 
--- log, token, start, end, crc, urgent, ttl s, cursor, marks, payload -> ok fenced closed full lost
+-- log, token, start, end, crc, urgent, ttl s, cursor, marks, payload, inbox that has it already
+-- -> ok fenced closed full lost
 function F.emit(keys, args)
   local root, log, token, start, stop, crc = keys[1], args[1], args[2], args[3], args[4], args[5]
   local stream = root .. ':log:' .. log
@@ -637,7 +638,7 @@ function F.emit(keys, args)
   redis.call('HSET', meta, 'end', stop, 'last', start, 'crc', crc, 'cursor', args[8])
   if f[3] == '-1' then redis.call('EXPIRE', stream, args[7]) end
   if #payload > HINT_BYTES then payload = '' end
-  tell_followers(root, log, 's', start, 'e', stop, 'd', payload, 'm', marks)
+  tell_followers(root, log, args[11], 's', start, 'e', stop, 'd', payload, 'm', marks)
   return 'ok'
 end
 
@@ -645,7 +646,7 @@ local function write_trailer(root, log, stop, trailer)
   local stream = root .. ':log:' .. log
   redis.call('XADD', stream, stop .. '-2', 't', trailer)
   redis.call('HSET', stream .. ':meta', 'trailer', trailer)
-  tell_followers(root, log, 'e', stop, 't', trailer)
+  tell_followers(root, log, '', 'e', stop, 't', trailer)
 end
 
 -- log, token, trailer, end (-1 = wherever it stands): nothing follows -> ok fenced closed lost

@@ -85,6 +85,8 @@ class Append:
     cursor: bytes = b""
     urgent: bool = False
     """`finish` waits for this segment: appended even when memory is short."""
+    known_to: str = ""
+    """An inbox that has the chunk already and needs no hint."""
 
 
 def _text(raw: bytes) -> str:
@@ -220,7 +222,7 @@ def emit(log: LogRef, token: str, append: Append, ttl_s: int) -> Call[str]:
     """Append: ok, fenced, closed, full (memory) or lost (not the log that the writer knew: claim anew)."""
     a = append
     marks = encode_marks(a.marks)
-    args = (log.name, token, a.start, a.end, a.crc, int(a.urgent), ttl_s, a.cursor, marks, a.payload)
+    args = (log.name, token, a.start, a.end, a.crc, int(a.urgent), ttl_s, a.cursor, marks, a.payload, a.known_to)
     return Call("emit", args, _text, log.on)
 
 

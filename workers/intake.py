@@ -100,21 +100,22 @@ class Intake:
             with suppress(*UNAVAILABLE):
                 self._client.server("control").xadd(self._inbox, {"poke": pool}, maxlen=4096)
 
-    def hand_over(self, producer: Work, chunk: Chunk) -> None:
+    def hand_over(self, producer: Work, chunk: Chunk) -> bool:
         """Feed a follower in this process ahead of the log (loop's thread). Its own appends wait for the producer's.
 
         Never waits: what is not handed over comes by the log.
         """
         if producer.log is None or not self._lock.acquire(blocking=False):
-            return
+            return False
         try:
             follower = self._following.get(producer.log.name)
             if follower is None or follower.reader is None or follower.reader.position != chunk.start:
-                return
+                return False
             follower.reader.pass_by(chunk.end)
             follower.fed = (producer, chunk.end)
             follower.last_input = time.monotonic()
             self._loop.put(Feed(follower, chunk))
+            return True
         finally:
             self._lock.release()
 

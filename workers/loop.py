@@ -35,8 +35,8 @@ class Loop:
         """When the loop last moved: a stuck step stops stamping, and its leases lapse."""
         self.freed: Callable[[str], None] = lambda pool: None
         """Told the pool in which a slot became free."""
-        self.hand_over: Callable[[Work, Chunk], None] = lambda work, chunk: None
-        """Takes what was made to a follower in this process, ahead of the log."""
+        self.hand_over: Callable[[Work, Chunk], bool] = lambda work, chunk: False
+        """Takes what was made to a follower in this process, ahead of the log; says whether there is one."""
 
     def put(self, event: Event) -> None:
         self._events.append(event)
@@ -130,9 +130,9 @@ class Loop:
         work.pending += 1
         if emission.final:
             self._leave(runner, work)
-        self._outcome(Written(work, emission, work.fed))
-        if emission.frames:
-            self.hand_over(work, Chunk(start, work.made, emission.payload, emission.marks))
+        chunk = Chunk(start, work.made, emission.payload, emission.marks)
+        handed_over = emission.frames > 0 and self.hand_over(work, chunk)
+        self._outcome(Written(work, emission, work.fed, handed_over))
 
     def _fail(self, runner: Runner, work: Work, code: str, message: str, fatal: bool) -> None:
         self._leave(runner, work)

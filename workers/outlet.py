@@ -51,9 +51,10 @@ class _Line:
 class Outlet(threading.Thread):
     """One thread; each round takes at most one emission of every task and sends them in one pipeline."""
 
-    def __init__(self, client: Client, hooks: Hooks, logs_ttl_s: int) -> None:
+    def __init__(self, client: Client, worker: str, hooks: Hooks, logs_ttl_s: int) -> None:
         super().__init__(name="outlet", daemon=True)
         self._client = client
+        self._worker = worker
         self._hooks = hooks
         self._logs_ttl_s = logs_ttl_s
         self._inbox: deque[Outcome] = deque()
@@ -139,6 +140,7 @@ class Outlet(threading.Thread):
                 marks=tuple(WordMark(mark.word, mark.start, mark.end) for mark in emission.marks),
                 cursor=emission.cursor,
                 urgent=work.urgent,
+                known_to=self._worker if item.handed_over else "",
             )
             calls.append(emit(work.log, work.claim.token, append, work.claim.ttl_s))
         return self._client.run_all(calls) if calls else []

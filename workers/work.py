@@ -88,6 +88,8 @@ class Written:
     work: Work
     emission: Emission
     needs: tuple[Work, int] | None = None
+    handed_over: bool = False
+    """The follower in this process has it already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,17 +48,22 @@ class Assignment:
 
 
 def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Assignment:
-    """Nothing named means everything: all served models, all stages. Raises ConfigError for an unknown name."""
+    """Nothing named means everything: all served models, all stages. `models` stands for all stages of models,
+    `farm` for the farm's own. Raises ConfigError for an unknown name.
+    """
     known = cards()
     for model in models or settings.models:
         if model not in known:
             raise ConfigError(f"unknown model {model!r}; known: {', '.join(known)}")
     chosen = [known[model] for model in models or settings.models]
-    offered = {stage.name for card in chosen for stage in card.stages} | set(FARM_STAGES)
-    if unknown := set(stages) - offered:
-        raise ConfigError(f"unknown stage {', '.join(sorted(unknown))}; known: {', '.join(sorted(offered))}")
-    pairs = [(card.id, stage.name) for card in chosen for stage in card.stages if not stages or stage.name in stages]
-    return Assignment(tuple(pairs), tuple(name for name in FARM_STAGES if not stages or name in stages))
+    of_models = {stage.name for card in chosen for stage in card.stages}
+    groups = {"models": of_models, "farm": set(FARM_STAGES)}
+    wanted = set[str]().union(*(groups.get(name, {name}) for name in stages or groups))
+    if unknown := wanted - of_models - set(FARM_STAGES):
+        offered = ", ".join([*groups, *sorted(of_models), *FARM_STAGES])
+        raise ConfigError(f"unknown stage {', '.join(sorted(unknown))}; known: {offered}")
+    pairs = [(card.id, stage.name) for card in chosen for stage in card.stages if stage.name in wanted]
+    return Assignment(tuple(pairs), tuple(name for name in FARM_STAGES if name in wanted))
 
 
 def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
@@ -108,7 +113,9 @@ class Worker:
         )
         self._spiller = Spiller(self._client, spill, self._register, settings.retention.replay_window_s)
         self._intake = Intake(self._client, self._loop, self.name, int(habits.lease_s * 1000), spill)
-        self._outlet = Outlet(self._client, Hooks(self._loop.put, self._done, self._written), habits.logs_ttl_s)
+        self._outlet = Outlet(
+            self._client, self.name, Hooks(self._loop.put, self._done, self._written), habits.logs_ttl_s
+        )
         self._keeper = Keeper(self._client, self._loop, self._intake, self.name, habits)
         self._keeper.too_big = self.drain
         self._loop.freed = self._intake.poke

@@ -311,6 +311,18 @@ def test_tasks_with_a_newer_payload_wait_for_a_worker_that_knows_it(farm: Farm) 
     assert len(farm.ready(TALKER)) == 20
 
 
+def test_a_known_payload_is_found_behind_many_newer_ones(farm: Farm) -> None:
+    farm.serve(TALKER, 50)
+    newer = farm.submit()
+    for _ in range(40):
+        farm.server.xadd(farm.keys.ready(TALKER, "interactive"), {"t": f"{newer}/1/0/talker", "v": 99})
+    farm.claim(TALKER)
+    known = farm.submit()
+    farm.server.hset(farm.keys.task(Task(newer, 1, 0, "talker")), "state", "ready")  # or its entries count as stale
+    assert farm.claim(TALKER, "other").task.job == known
+    farm.server.hset(farm.keys.task(Task(newer, 1, 0, "talker")), "state", "leased")
+
+
 def test_a_suspect_waits_until_the_batch_is_empty(farm: Farm) -> None:
     farm.submit()
     farm.handback(farm.claim(TALKER), FAILURE)
@@ -378,6 +390,18 @@ def test_the_first_segment_comes_alone_and_then_the_rest_where_the_card_says_so(
     (first,) = claimable(farm)
     farm.write_all(first)
     assert segments(claimable(farm)) == [1, 2, 3, 4]
+
+
+def test_nothing_but_a_first_claim_makes_another_segment_wait(farm: Farm) -> None:
+    job = farm.submit(segments=FIVE)
+    first = farm.claim(TALKER)
+    farm.handback(first)
+    assert farm.claim(TALKER).task.segment == 1
+    again = farm.claim(TALKER)
+    assert again.task == first.task
+    assert farm.ready(TALKER) == [f"{job}/1/2/talker"]
+    farm.commit(again)
+    assert farm.ready(TALKER) == [f"{job}/1/2/talker"]
 
 
 def test_a_segment_that_is_taken_again_does_not_let_more_run_ahead(farm: Farm) -> None:
