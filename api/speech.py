@@ -162,6 +162,12 @@ class SpeechCall:
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
         await self._stack.aclose()
 
+    async def note_queue(self) -> None:
+        """Look up how long the job waited for its first worker."""
+        record = await self.farm.client.read_hash(self.farm.client.keys.job(self.job))
+        if b"started" in record:
+            self.timing.queued_s = (int(record[b"started"]) - int(record[b"created"])) / 1000
+
     def observe(self, status: int) -> None:
         """Count the call."""
         wanted, timing, metrics = self.order, self.timing, self.farm.metrics
@@ -250,6 +256,7 @@ async def _whole(call: SpeechCall, first: LogChunk) -> Response:
         pcm += chunk.payload
         chunk = await call.next()
         marks += chunk.marks
+    await call.note_queue()
     wanted = call.order
     frames = len(pcm) // (S16_BYTES * wanted.request.channels)
     making = encoder(wanted.audio_format, wanted.request.sample_rate, wanted.request.channels, False, frames)

@@ -227,7 +227,7 @@ def emit(log: LogRef, token: str, append: Append, ttl_s: int) -> Call[str]:
 
 
 def seal(log: LogRef, token: str, trailer: str, end: int = -1) -> Call[str]:
-    """Nothing follows: ok, fenced, closed, or lost when the log is not there or does not end at `end` (-1: anywhere)."""
+    """Nothing follows: ok, fenced, closed, or lost: the log is gone or does not end at `end` (-1: anywhere)."""
     return Call("seal", (log.name, token, trailer, end), _text, log.on)
 
 

@@ -29,3 +29,16 @@ def farm(
     figures = compare(levels, requests, rounds, assignments or [])
     if out is not None:
         out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@app.command("voice")
+def voice(
+    rounds: Annotated[int, typer.Option(help="Times that every sentence is spoken.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+) -> None:
+    """The embedded voice's engine beside the wheel's own int8 graph, one thread, whole sentences."""
+    from speechmill.cli.bench.voice import compare
+
+    figures = compare(rounds)
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")

@@ -14,7 +14,7 @@ from speechmill.infra import jobs, protocol
 from speechmill.infra.client import Client
 from speechmill.infra.embedded import EmbeddedValkey
 from speechmill.infra.jobs import TERMINAL
-from speechmill.infra.keys import Keys, LogRef, Task, new_id, out_log
+from speechmill.infra.keys import FARM_STAGES, Keys, LogRef, Task, new_id, out_log
 from speechmill.infra.messages import Claim
 from speechmill.infra.protocol import Call, Hole, LogReader
 
@@ -58,6 +58,10 @@ class Listener:
             self.heard += b"".join(chunk.payload for chunk in chunks)
 
 
+def epoch(token: str) -> int:
+    return int(token.split(":")[0])
+
+
 class Storm(RuleBasedStateMachine):
     """Jobs, workers with many hands, listeners, and faults."""
 
@@ -75,7 +79,20 @@ class Storm(RuleBasedStateMachine):
 
     def once(self, call: Call[Any]) -> Any:
         self.sent = [*self.sent[-30:], call]
-        return self.farm.run(call)
+        before = self.log_token(call) if call.function == "fence" else ""
+        answer = self.farm.run(call)
+        said = getattr(answer, "state", answer)
+        if said == "ok" and call.function in ("fence", "emit", "seal"):
+            assert self.log_token(call) == call.args[1]
+            assert not before or epoch(before) <= epoch(str(call.args[1]))
+        elif said == "ok" and call.function in ("commit", "advance", "handback"):
+            assert self.farm.task(Task.parse(str(call.args[0])))["token"] == call.args[1]
+        return answer
+
+    def log_token(self, call: Call[Any]) -> str:
+        """Who may write the log that the call is about."""
+        token = self.farm.server.hget(f"{self.farm.keys.root}:log:{call.args[0]}:meta", "token")
+        return token.decode() if token else ""
 
     def twice(self, call: Call[Any]) -> Any:
         """The first answer was lost."""
@@ -94,18 +111,36 @@ class Storm(RuleBasedStateMachine):
         self.texts[job] = texts
         self.listeners.append(Listener(self.farm, job, 1))
 
-    @rule(worker=st.sampled_from(WORKERS), pool=st.sampled_from(POOLS), again=st.booleans())
-    def claim(self, worker: str, pool: str, again: bool) -> None:
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data(), worker=st.sampled_from(WORKERS), again=st.booleans())
+    def claim(self, data: st.DataObject, worker: str, again: bool) -> None:
+        self.claim_from(data.draw(st.sampled_from(self.waiting())), worker, again)
+
+    def waiting(self) -> list[str]:
+        return [pool for pool in POOLS if self.farm.ready(pool)]
+
+    def claim_from(self, pool: str, worker: str, again: bool = False) -> None:
         nonce = f"{worker}.{next(self.farm.nonces)}"
-        open_slots = sum(hand.task.stage == pool.split("/")[1] for hand in self.hands[worker])
-        claimed = self.sender(again)(protocol.claim(pool, worker, nonce, LEASE_MS, open_slots))
+        claimed = self.sender(again)(protocol.claim(pool, worker, nonce, LEASE_MS, 0))
         if isinstance(claimed, Claim):
             self.hands[worker].append(Hand(self.farm.client, claimed, self.once))
 
-    @precondition(lambda self: any(self.hands.values()))
+    @precondition(lambda self: self.all_hands())
     @rule(data=st.data(), sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6), again=st.booleans())
     def work(self, data: st.DataObject, sizes: list[int], again: bool) -> None:
-        worker, hand = data.draw(st.sampled_from([(w, hand) for w in WORKERS for hand in self.hands[w]]))
+        worker, hand = data.draw(st.sampled_from(self.all_hands()))
+        self.move(worker, hand, sizes, again)
+
+    @precondition(lambda self: self.all_hands())
+    @rule(size=st.integers(1, 3), times=st.integers(1, 3))
+    def work_all(self, size: int, times: int) -> None:
+        for worker, hand in self.all_hands():
+            self.move(worker, hand, [size] * times)
+
+    def all_hands(self) -> list[tuple[str, Hand]]:
+        return [(worker, hand) for worker in WORKERS for hand in self.hands[worker]]
+
+    def move(self, worker: str, hand: Hand, sizes: list[int], again: bool = False) -> None:
         hand.send = self.sender(again)
         for size in sizes:
             if not hand.step(size):
@@ -131,14 +166,20 @@ class Storm(RuleBasedStateMachine):
     def crash(self, worker: str) -> None:
         self.hands[worker] = []
 
-    @rule(data=st.data())
-    def lapse(self, data: st.DataObject) -> None:
-        """A lease runs out, and its owner may go on all the same."""
-        leases = f"{self.farm.keys.root}:leases"
-        tasks = self.farm.server.zrange(leases, 0, -1)
-        if tasks:
-            self.farm.server.zadd(leases, {data.draw(st.sampled_from(tasks)): 1})
-            self.farm.reap()
+    @precondition(lambda self: self.all_hands())
+    @rule(data=st.data(), worker=st.sampled_from((*WORKERS, "")))
+    def lapse(self, data: st.DataObject, worker: str) -> None:
+        """A lease runs out; somebody else may take over at once, and the old owner does not know."""
+        _, hand = data.draw(st.sampled_from(self.all_hands()))
+        self.expire([str(hand.task)])
+        self.farm.reap()
+        if worker:
+            stage = hand.task.stage
+            self.claim_from(f"farm/{stage}" if stage in FARM_STAGES else f"toy/{stage}", worker)
+
+    def expire(self, tasks: list[str]) -> None:
+        for task in tasks:
+            self.farm.server.zadd(f"{self.farm.keys.root}:leases", {task: 1}, xx=True)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -231,22 +272,17 @@ class Storm(RuleBasedStateMachine):
             self.farm.server.delete(name)
 
     def let_the_dead_lapse(self) -> None:
-        alive = {str(hand.task) for hands in self.hands.values() for hand in hands}
-        leases = f"{self.farm.keys.root}:leases"
-        for task in self.farm.server.zrange(leases, 0, -1):
-            if task.decode() not in alive:
-                self.farm.server.zadd(leases, {task: 1})
+        alive = {str(hand.task) for _, hand in self.all_hands()}
+        leases = self.farm.server.zrange(f"{self.farm.keys.root}:leases", 0, -1)
+        self.expire([task.decode() for task in leases if task.decode() not in alive])
         self.farm.reap()
 
     def take_a_turn(self, turn: int) -> None:
-        for worker, pool in itertools.product(WORKERS, POOLS):
-            self.claim(worker, pool, False)
+        for worker, pool in itertools.product(WORKERS, self.waiting()):
+            self.claim_from(pool, worker)
         for worker in WORKERS:
             self.renew(worker, False)
-            for hand in list(self.hands[worker]):
-                hand.send = self.once
-                if not hand.step(1 + turn % 3):
-                    self.hands[worker].remove(hand)
+        self.work_all(1 + turn % 3, 1)
         for listener in self.listeners:
             listener.listen()
 
@@ -255,10 +291,6 @@ class Storm(RuleBasedStateMachine):
         if job not in self.ended:
             assert record.state == "succeeded", record
             assert record.result == {"crc": zlib.crc32(whole), "samples": len(whole) // SAMPLE}
-        for hands in self.hands.values():
-            for hand in hands:
-                if hand.task.job == job:
-                    self.farm.handback(hand.claimed)
         self.farm.assert_gone_in_time(job)
         self.farm.assert_counters_agree()
 
@@ -271,6 +303,6 @@ def test_whatever_happens_every_job_ends_and_nothing_is_said_twice(valkey: Embed
         client.keys = Keys(f"test-{uuid4().hex[:12]}:")
         return Storm(client)
 
-    quick = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+    quick = settings(max_examples=250, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(storm, settings=quick)
     client.close()
