@@ -20,6 +20,7 @@ from speechmill.infra.keys import JOB_CLASSES, LogRef, Role
 from speechmill.infra.messages import Claim, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
+    Followed,
     Hole,
     LogReader,
     Misaligned,
@@ -301,22 +302,28 @@ class Intake:
             self._client.run(unfollow(source, self._worker))
 
     def _look_after_silence(self, server: Redis) -> None:
-        """Hints may be lost, logs too; looks after the logs on one server."""
+        """Hints may be lost, logs too: ask for the state of every silent input on this server, in one round trip."""
         with self._lock:
-            quiet = time.monotonic() - SILENCE_S
-            for work in list(self._following.values()):
-                if not work.inputs or self._client.server(work.inputs[0].on) is not server:
-                    continue
-                if work.last_input < quiet:
-                    self._client.run(follow(work.inputs[0], self._worker, work.claim.ttl_s))
-                    self._read(work)
-                    if work.inputs and work.last_input < quiet:
-                        self._still_silent(work)
+            now = time.monotonic()
+            silent = [
+                work
+                for work in self._following.values()
+                if max(work.last_input, work.last_look) < now - SILENCE_S
+                and self._client.server(work.inputs[0].on) is server
+            ]
+            calls = [follow(work.inputs[0], self._worker, work.claim.ttl_s) for work in silent]
+            for work, state in zip(silent, self._client.run_all(calls) if calls else [], strict=True):
+                work.last_look = now
+                self._look(work, state)
 
-    def _still_silent(self, work: Work) -> None:
-        """The log has nothing new. Is it gone? Else its slot is better used by a task that has input."""
-        if not self._exists(work.inputs[0]):
+    def _look(self, work: Work, state: Followed | None) -> None:
+        """Take what was missed. Is the log gone? Else the slot is better used by a task that has input."""
+        if work.gone or work.reader is None:
+            return
+        if state is None:
             self._recover(work)
+        elif state.end != work.reader.position or state.trailer:
+            self._read(work)
         elif self._is_wanted(self._loop.runners[work.pool]):
             self.drop(work, "parked")
 
@@ -326,9 +333,6 @@ class Intake:
             return False
         control, keys = self._client.server("control"), self._client.keys
         return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)
-
-    def _exists(self, source: LogRef) -> bool:
-        return bool(self._client.server(source.on).exists(self._client.keys.log_meta(source)))
 
     def _recover(self, work: Work) -> None:
         """The input does not join on: read it from the spilled objects, or have it made again."""

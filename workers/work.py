@@ -28,6 +28,8 @@ class Work:
     reader: LogReader | None = None
     """Position in the first of them (reader)."""
     last_input: float = field(default_factory=time.monotonic)
+    last_look: float = 0.0
+    """When the silence was last looked into (reader)."""
     end: int = 0
     """Own log's end as far as it is written (writer)."""
     crc: int = 0

@@ -278,7 +278,7 @@ class Storm(RuleBasedStateMachine):
         self.farm.reap()
 
     def take_a_turn(self, turn: int) -> None:
-        for worker, pool in itertools.product(WORKERS, self.waiting()):
+        for worker, pool in itertools.product(WORKERS, POOLS):
             self.claim_from(pool, worker)
         for worker in WORKERS:
             self.renew(worker, False)
