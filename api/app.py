@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+import traceback
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
@@ -14,11 +15,15 @@ from speechmill.api.farm import FarmState
 from speechmill.configs.settings import Settings
 from speechmill.infra.keys import new_id
 
+log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
-class RequestId:
-    """Every answer carries `X-Request-Id`: the caller's own if it is well formed, else a new one."""
+class Outermost:
+    """Every answer carries `X-Request-Id`: the caller's own if it is well formed, else a new one.
+
+    What no handler foresaw ends here, so that it is an answer like any other.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -29,13 +34,30 @@ class RequestId:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else new_id("req")
+        started = False
 
         async def stamped(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
             await send(message)
 
-        await self._app(scope, receive, stamped)
+        try:
+            await self._app(scope, receive, stamped)
+        except Exception as failure:
+            if not isinstance(failure, speech.StreamBroken):
+                _report(failure, scope["path"], request_id)
+            if started:
+                raise speech.StreamBroken from None  # told already; the server only has to cut the connection
+            await errors.respond(errors.translate(failure))(scope, receive, stamped)
+
+
+def _report(failure: Exception, path: str, request_id: str) -> None:
+    """Where it went wrong, without the exception's own words: they may quote what a user wrote."""
+    where = "".join(traceback.format_tb(failure.__traceback__))
+    extra = {"path": path, "request_id": request_id, "error": type(failure).__name__, "trace": where}
+    log.error("request failed", extra=extra)
 
 
 class _Quiet(logging.Filter):
@@ -68,5 +90,5 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     app.include_router(speech.router)
     app.include_router(ops.router)
-    app.add_middleware(RequestId)
+    app.add_middleware(Outermost)
     return app

@@ -9,14 +9,22 @@ from starlette.requests import ClientDisconnect, Request
 from speechmill.api.errors import ApiError
 
 MAX_DEPTH = 32
+MAX_VALUES = 100_000
+"""Commas and brackets: millions of small values would keep the event loop busy for seconds."""
 READ_S = 30.0
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
+    if not all(map(_is_unicode, fields)):
+        raise ApiError(400, "invalid_json", "a key holds half a surrogate pair")
     if len(fields) != len(pairs):
         raise ApiError(400, "invalid_json", "the body has the same key twice")
     return fields
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _depth(value: Any) -> int:
@@ -61,11 +69,15 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
     try:
         raw = await asyncio.wait_for(_bytes(request, limit), READ_S)
     except TimeoutError:
-        raise ApiError(408, "request_timeout", "the body did not arrive in time") from None
+        late = ApiError(408, "request_timeout", "the body did not arrive in time")
+        late.headers = {"Connection": "close"}
+        raise late from None
     except ClientDisconnect:
         raise ApiError(400, "invalid_json", "the body ended early") from None
+    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ApiError(400, "invalid_json", f"the body has more than {MAX_VALUES} values")
     try:
-        body = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
+        body = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise ApiError(400, "invalid_json", "the body is not valid JSON") from None
     if not isinstance(body, dict):

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -106,6 +106,8 @@ def translate(error: Exception) -> ApiError:
         return ApiError(400, error.code, str(error), error.param)
     if isinstance(error, Overloaded):
         return overloaded(error)
+    if isinstance(error, OutOfMemoryError):
+        return overloaded(Overloaded("the farm's memory is full", "out_of_memory", retry_after_s=5.0))
     if isinstance(error, RedisError | StoreUnavailable):
         return overloaded(Overloaded("the farm's storage does not answer", "no_workers", retry_after_s=2.0))
     if isinstance(error, FarmError):
@@ -119,10 +121,10 @@ def translate(error: Exception) -> ApiError:
 
 
 def install(app: FastAPI) -> None:
-    """Have every way to fail end in the error object."""
+    """Have every foreseen way to fail end in the error object."""
 
     async def handle(_: Request, error: Exception) -> Response:
         return respond(translate(error))
 
-    for kind in (ApiError, FarmError, RedisError, HTTPException, RequestValidationError, Exception):
+    for kind in (ApiError, FarmError, RedisError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)

@@ -1,8 +1,12 @@
 """What one API process holds: settings, clients, the inbox, and what it knows of the workers."""
 
 import asyncio
+import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+
+from redis.exceptions import RedisError
 
 from speechmill.api.listen import Listening
 from speechmill.api.metrics import Metrics
@@ -17,8 +21,14 @@ from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard
 from speechmill.models.registry import cards
 
+log = logging.getLogger(__name__)
 STALE_S = 0.5
 """How old what we know of the workers may be."""
+STORE_THREADS = 4
+"""Of their own: an object store that hangs must not take those that encode."""
+STORE_S = 5.0
+CANCEL_PAUSES_S = (0.5, 2.0, 5.0, 10.0, 20.0)
+"""Between tries to end a job while the server is away; what is missed then ends at its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ class ModelState:
     stages: dict[str, PoolState]
     queued: int
     oldest_ms: int
+    memory_short: bool
 
     @property
     def status(self) -> str:
@@ -52,7 +63,9 @@ class FarmState:
         self.models = self._served(settings)
         self.client = make_async_client(settings)
         self.objects = make_objects(settings)
-        self.listening = Listening(self.client, Spill(self.objects))
+        self._store_threads = ThreadPoolExecutor(STORE_THREADS, thread_name_prefix="store")
+        self._store_answer: asyncio.Future[bool] | None = None
+        self.listening = Listening(self.client, Spill(self.objects), self._store_threads)
         self.metrics = Metrics()
         self.draining = False
         self._states: dict[str, tuple[float, ModelState | None]] = {}
@@ -81,27 +94,38 @@ class FarmState:
         pipe = server.pipeline(transaction=False)
         pipe.zcard(keys.queued(card.id))
         pipe.zrange(keys.queued(card.id), 0, 0, withscores=True)
+        pipe.exists(keys.pressure())
         for _, pool in pools:
             pipe.zcount(keys.workers(pool), now_ms, "+inf")
             pipe.hget(keys.leased(), pool)
             for job_class in ("interactive", "normal", "batch"):
                 pipe.xinfo_stream(keys.ready(pool, job_class))
         answers = await pipe.execute(raise_on_error=False)
-        queued, oldest = answers[0], answers[1]
+        for answer in answers:
+            if isinstance(answer, Exception) and "no such key" not in str(answer):
+                raise answer
+        queued, oldest, short, *answers = answers
+        chunks = self.client.server("chunks")
+        if chunks is not server:
+            short = short or await chunks.exists(keys.pressure())
         stages = {}
         for index, (name, _) in enumerate(pools):
-            workers, leased, *queues = answers[2 + index * 5 : 7 + index * 5]
+            workers, leased, *queues = answers[index * 5 : index * 5 + 5]
             streams = [queue for queue in queues if isinstance(queue, dict) and queue["length"]]
             ages = [now_ms - int(stream["first-entry"][0].split(b"-")[0]) for stream in streams]
             stages[name] = PoolState(
                 workers, sum(stream["length"] for stream in streams), round(max(ages, default=0)), int(leased or 0)
             )
         age = round(now_ms - oldest[0][1]) if oldest else 0
-        return ModelState(stages, queued, max(age, 0))
+        return ModelState(stages, queued, max(age, 0), bool(short))
 
     async def store_ready(self) -> bool:
-        """Whether the object store answers."""
-        return await asyncio.to_thread(self.objects.ready)
+        """Whether the object store answers, and soon. It is asked one question at a time, however many want to know."""
+        if self._store_answer is None or self._store_answer.done():
+            loop = asyncio.get_running_loop()
+            self._store_answer = loop.run_in_executor(self._store_threads, self.objects.ready)
+        done, _ = await asyncio.wait({self._store_answer}, timeout=STORE_S)
+        return bool(done) and self._store_answer.result()
 
     async def admit(self, card: ModelCard, interactive: bool) -> None:
         """Raises Overloaded before anything is queued."""
@@ -110,13 +134,14 @@ class FarmState:
         state = await self.state(card)
         if state.status != "ready":
             raise Overloaded(f"no worker serves model {card.id} now", "no_workers", retry_after_s=5.0)
+        if state.memory_short:
+            raise Overloaded("memory is short: the work that is in must go on first", retry_after_s=5.0)
         waits_s = state.oldest_ms / 1000
         if interactive and waits_s > self.settings.limits.max_interactive_wait_s:
             raise Overloaded(f"requests wait {waits_s:.0f} s now", retry_after_s=waits_s)
 
     async def cancel(self, job: str, reason: str, error: str = "") -> None:
         """End a job early, in every stage."""
-        self.metrics.cancelled.labels(reason).inc()
         state = "expired" if reason in ("deadline", "first_audio") else "cancelled"
         problem_text = error or problem("cancelled", "the job was cancelled")
         await self.client.run(end_job(job, state, problem_text))
@@ -134,9 +159,20 @@ class FarmState:
 
     def cancel_soon(self, job: str, reason: str, error: str = "") -> None:
         """The same beside the request that is going away."""
-        task = asyncio.create_task(self.cancel(job, reason, error))
+        self.metrics.cancelled.labels(reason).inc()
+        task = asyncio.create_task(self._cancel_at_last(job, reason, error))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def _cancel_at_last(self, job: str, reason: str, error: str) -> None:
+        for pause_s in CANCEL_PAUSES_S:
+            try:
+                await self.cancel(job, reason, error)
+            except RedisError as failure:
+                log.warning("not cancelled", extra={"job": job, "error": type(failure).__name__})
+                await asyncio.sleep(pause_s)
+            else:
+                return
 
     async def start(self) -> None:
         await self.client.load()
@@ -147,3 +183,4 @@ class FarmState:
             await asyncio.wait(self._background, timeout=5)
         await self.listening.stop()
         await self.client.close()
+        self._store_threads.shutdown(wait=False, cancel_futures=True)

@@ -7,15 +7,20 @@ left the log it reads from the spilled objects.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import RedisError
 
 from speechmill.api.errors import ApiError, from_job
-from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, AsyncClient, entry_id, read_entries
+from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, AsyncClient, read_entries
+from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import TERMINAL, parse_record
-from speechmill.infra.keys import LogRef, new_id
+from speechmill.infra.keys import LogRef, Task, new_id
 from speechmill.infra.messages import LogChunk
-from speechmill.infra.protocol import Hole, LogReader, follow, keep, unfollow
+from speechmill.infra.protocol import Hole, LogReader, follow, keep, poke, unfollow
 from speechmill.infra.spill import Spill
 
 log = logging.getLogger(__name__)
@@ -27,6 +32,7 @@ MAX_HINTS = 16
 TOUCH_S = 20
 KEEP_S = 60
 """A log that is being read is kept for so long after each touch."""
+RETRY_S = 0.2
 
 
 @dataclass(slots=True)
@@ -56,27 +62,36 @@ class _Hints:
         return taken
 
 
+async def ended(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task, as often as it takes: redis-py swallows a cancellation that meets it at the wrong moment."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.1)
+    if not task.cancelled():
+        task.exception()  # nobody else asks for it
+
+
 class Listening:
     """The process's inbox, and who listens to which log."""
 
-    def __init__(self, client: AsyncClient, spill: Spill) -> None:
+    def __init__(self, client: AsyncClient, spill: Spill, threads: Executor) -> None:
+        """`threads` wait for the object store."""
         self.client = client
         self.spill = spill
+        self.threads = threads
         self.name = new_id("api")
         self.active = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._listeners: dict[str, list[_Hints]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._watch(), name="inbox")
+        self._tasks = [asyncio.create_task(duty()) for duty in (self._watch, self._keep_logs)]
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        for task in self._tasks:
+            await ended(task)
 
     async def quiet(self, timeout_s: float) -> None:
         """Return when nobody listens any more, or after so long."""
@@ -90,18 +105,25 @@ class Listening:
             try:
                 if not seen or now() - touched > INBOX_TTL_S / 4:
                     touched = now()
-                    made = await server.xadd(inbox, {"poke": b"1"}, maxlen=4096)
-                    seen = seen or entry_id(made)
-                    await server.expire(inbox, INBOX_TTL_S)
+                    made = await self.client.run(poke(self.name, "", INBOX_TTL_S, "chunks"))
+                    seen = seen or made
                 reply = read_entries(await server.xread({inbox: seen}, count=256, block=BLOCK_MS))
                 for entry, fields in reply.get(inbox.encode(), []):
                     seen = entry.decode()
                     for hints in self._listeners.get(fields.get(b"l", b"").decode(), []):
                         hints.put(fields)
-            except UNAVAILABLE as error:
+            except RedisError as error:
                 log.warning("server away", extra={"error": str(error)})
                 seen = ""
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(RETRY_S)
+
+    async def _keep_logs(self) -> None:
+        """Logs outlive their jobs for as long as somebody reads them, however slowly."""
+        while True:
+            await asyncio.sleep(TOUCH_S)
+            for name in list(self._listeners):
+                with contextlib.suppress(RedisError):
+                    await self.client.run(keep(LogRef(Task.parse(name), "chunks"), KEEP_S))
 
     @contextlib.asynccontextmanager
     async def listen(self, source: LogRef, frame_bytes: int, ttl_s: int) -> AsyncIterator["Listener"]:
@@ -133,7 +155,6 @@ class Listener:
         self._source = source
         self._hints = hints
         self._reader = LogReader(0, frame_bytes)
-        self._touched = asyncio.get_running_loop().time()
 
     @property
     def position(self) -> int:
@@ -147,43 +168,51 @@ class Listener:
                 if chunk.trailer is not None and "error" in chunk.trailer:
                     raise from_job(chunk.trailer["error"], self._source.task.job)
                 yield chunk
-            await self._touch()
 
     async def _next(self) -> list[LogChunk]:
+        """What comes next, if anything does for a while. Servers that are away cost time: what is missed is read."""
         chunks: list[LogChunk] = []
         try:
             for fields in await self._hints.take(SILENCE_S):
                 chunks += self._reader.hint(fields)
             return chunks
         except Hole:
-            return chunks + await self._read()
+            return chunks + await self._read_or_wait(self._read)
         except TimeoutError:
-            try:
-                return await self._read() or await self._after_silence()
-            except UNAVAILABLE:
-                return []
+            return await self._read_or_wait(self._read) or await self._read_or_wait(self._after_silence)
+
+    async def _read_or_wait(self, read: Callable[[], Awaitable[list[LogChunk]]]) -> list[LogChunk]:
+        try:
+            return await read()
+        except (StoreUnavailable, *UNAVAILABLE) as error:
+            log.warning("server away", extra={"job": self._source.task.job, "error": str(error)})
+            await asyncio.sleep(RETRY_S)
+            return []
 
     async def _read(self) -> list[LogChunk]:
         entries = await self._client.read_log(self._source, self._reader.entry, READ_COUNT)
         if len(entries) >= READ_COUNT - 1:
-            self._hints.missed = True
-            self._hints.news.set()
+            self._read_on()
         try:
             return self._reader.entries(entries)
         except Hole:
             return await self._from_spill()
 
-    async def _from_spill(self) -> list[LogChunk]:
-        piece = await asyncio.to_thread(self._listening.spill.read, self._source, self._reader.position)
-        if piece is None:
-            raise ApiError(410, "stream_expired", "audio before this point is not kept any more")
+    def _read_on(self) -> None:
         self._hints.missed = True
         self._hints.news.set()
+
+    async def _from_spill(self) -> list[LogChunk]:
+        wanted, loop = (self._source, self._reader.position), asyncio.get_running_loop()
+        piece = await loop.run_in_executor(self._listening.threads, self._listening.spill.read, *wanted)
+        if piece is None:
+            raise self._expired()
+        self._read_on()
         return self._reader.spilled(*piece)
 
     async def _after_silence(self) -> list[LogChunk]:
         """Nothing new in the log: has the job ended without it?"""
-        await self._client.run(follow(self._source, self._listening.name, INBOX_TTL_S * 10))
+        there = await self._client.run(follow(self._source, self._listening.name, INBOX_TTL_S * 10))
         job = self._source.task.job
         raw = await self._client.read_hash(self._client.keys.job(job))
         record = parse_record(job, raw)
@@ -191,11 +220,9 @@ class Listener:
             raise ApiError(500, "internal_error", "the job is not known any more", job_id=job)
         if record.state in TERMINAL - {"succeeded"}:
             raise from_job(record.error or {"code": record.state, "message": f"the job was {record.state}"}, job)
+        if record.state == "succeeded" and there is None:
+            raise self._expired()
         return []
 
-    async def _touch(self) -> None:
-        """Keep a log that outlives its job until we have read it."""
-        now = asyncio.get_running_loop().time()
-        if now - self._touched > TOUCH_S:
-            self._touched = now
-            await self._client.run(keep(self._source, KEEP_S))
+    def _expired(self) -> ApiError:
+        return ApiError(410, "stream_expired", "audio before this point is not kept any more")

@@ -8,6 +8,7 @@ from types import FrameType
 import uvicorn
 
 from speechmill.api.app import create_app
+from speechmill.api.connection import Connection
 from speechmill.api.farm import FarmState
 from speechmill.configs.settings import Settings
 from speechmill.infra.errors import ConfigError
@@ -61,8 +62,10 @@ def run(settings: Settings) -> None:
     """Body of `speechmill api`."""
     check_port(settings.api.host, settings.api.port)
     app = create_app(settings)
+    Connection.stalled_s = settings.limits.stalled_client_s
     config = uvicorn.Config(
         app,
+        http=Connection,
         host=settings.api.host,
         port=settings.api.port,
         log_config=None,

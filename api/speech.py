@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import io
 import json
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -16,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 from speechmill.api.body import read_object
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.listen import Listener
+from speechmill.api.listen import Listener, ended
 from speechmill.api.schemas import SpeechBody
 from speechmill.api.validate import Order, choose_card, order, parse, unknown_fields
-from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES, Encoder, encoder
+from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES, Encoder, encoder, file_writer
 from speechmill.infra.errors import Overloaded
 from speechmill.infra.keys import new_id, out_log
 from speechmill.infra.messages import LogChunk, Submission, WordMark, problem
@@ -28,7 +30,17 @@ from speechmill.infra.protocol import Limits, submit
 router = APIRouter()
 MAX_TIMESTAMP_BYTES = 4096
 S16_BYTES = 2
-REASONS = {"client": "cancelled", "deadline": "deadline_exceeded", "first_audio": "first_audio_timeout"}
+SPOOL_BYTES = 8 << 20
+"""Whole files up to this size stay in memory until they are sent."""
+READ_BYTES = 256 << 10
+P = ParamSpec("P")
+T = TypeVar("T")
+REASONS = {
+    "client": "cancelled",
+    "deadline": "deadline_exceeded",
+    "first_audio": "first_audio_timeout",
+    "refused": "internal_error",
+}
 """Why we end a job early, and the error code that it gets."""
 
 
@@ -72,6 +84,7 @@ class SpeechCall:
         self._deadline = time.monotonic() + wanted.timeout_s
         self._gone: asyncio.Task[None] | None = None
         self._chunks: AsyncIterator[LogChunk] | None = None
+        self._submitted = False
         self._reason = "client"
 
     async def begin(self) -> None:
@@ -104,13 +117,16 @@ class SpeechCall:
             order=wanted.card.segments.order,
         )
         limits = Limits(settings.limits.queue_depth, settings.limits.project_jobs)
+        self._submitted, self._reason = True, "refused"  # should the answer be lost, the client is told no
         answer = await self.farm.client.run(submit(submission, limits))
+        self._submitted = answer.answer not in ("full", "quota")
         if answer.answer == "full":
             state = await self.farm.state(wanted.card)
             raise Overloaded(f"{answer.depth} requests wait already", retry_after_s=max(state.oldest_ms / 1000, 1.0))
         if answer.answer == "quota":
             raise Overloaded(f"{answer.depth} jobs of this project are in work already", retry_after_s=5.0)
         await self.farm.client.wait_durable()
+        self._reason = "client"
         self.farm.metrics.chars.labels(wanted.card.id).inc(wanted.chars)
 
     async def _watch_client(self) -> None:
@@ -121,6 +137,8 @@ class SpeechCall:
         """The next chunk. Raises ClientGone, or ApiError for a failed job or a limit of time."""
         assert self._chunks is not None
         assert self._gone is not None
+        if self._gone.done():  # also while there is plenty to send still
+            raise ClientGone
         limit = self._deadline
         if not self.timing.first:
             limit = min(limit, self.timing.accepted + self.farm.settings.limits.first_audio_timeout_s)
@@ -131,10 +149,7 @@ class SpeechCall:
             if waiting.done():
                 return self._note(waiting.result())
         finally:
-            if not waiting.done():
-                waiting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiting
+            await ended(waiting)
         if self._gone.done():
             raise ClientGone
         raise self._late()
@@ -157,7 +172,7 @@ class SpeechCall:
         if self._gone is not None:
             self._gone.cancel()
         keeps_on = self.order.store and self._reason == "client"
-        if self._chunks is not None and not self.done and not failed and not keeps_on:
+        if self._submitted and not self.done and not failed and not keeps_on:
             code = REASONS[self._reason]
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
         await self._stack.aclose()
@@ -203,11 +218,11 @@ class SpeechCall:
         return headers
 
 
-async def _encoded(making: Encoder, wanted: Order, pcm: bytes | None) -> bytes:
-    """Feed, or finish for None. Codecs run beside the event loop; WAV and PCM only add a header."""
+async def _encoded(wanted: Order, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Codecs run beside the event loop; WAV and PCM only add a header."""
     if wanted.audio_format in ("pcm", "wav"):
-        return making.finish() if pcm is None else making.feed(pcm)
-    return await asyncio.to_thread(making.finish) if pcm is None else await asyncio.to_thread(making.feed, pcm)
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 class RawStream(Response):
@@ -226,9 +241,9 @@ class RawStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             chunk = self._first
             while chunk.trailer is None:
-                await self._send(send, await _encoded(self._making, call.order, chunk.payload))
+                await _send(send, await _encoded(call.order, self._making.feed, chunk.payload))
                 chunk = await call.next()
-            await self._send(send, await _encoded(self._making, call.order, None))
+            await _send(send, await _encoded(call.order, self._making.finish))
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             call.observe(200)
         except (ClientGone, OSError):
@@ -240,32 +255,45 @@ class RawStream(Response):
         finally:
             await asyncio.shield(call.close(failed))
 
-    async def _send(self, send: Send, data: bytes) -> None:
-        if data:
-            stalled_s = self._call.farm.settings.limits.stalled_client_s
-            try:
-                await asyncio.wait_for(send({"type": "http.response.body", "body": data, "more_body": True}), stalled_s)
-            except TimeoutError:
-                raise StreamBroken(f"{self._call.job}: the client takes nothing") from None
+
+async def _send(send: Send, data: bytes) -> None:
+    if data:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+class WholeFile(Response):
+    """A complete file, sent no faster than the client takes it."""
+
+    def __init__(self, file: BinaryIO, headers: dict[str, str]) -> None:
+        super().__init__(None, 200, {**headers, "Content-Length": str(file.seek(0, io.SEEK_END))})
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file as file:
+            file.seek(0)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            while data := file.read(READ_BYTES):
+                await _send(send, data)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _whole(call: SpeechCall, first: LogChunk) -> Response:
-    """Everything, then one complete file."""
-    pcm, marks, chunk = bytearray(), list(first.marks), first
+    """Everything, then one complete file; an hour of audio is not kept in memory."""
+    wanted, marks, chunk, frames = call.order, list(first.marks), first, 0
+    file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  closed by the response
+    making = file_writer(wanted.audio_format, wanted.request.sample_rate, wanted.request.channels, file)
     while chunk.trailer is None:
-        pcm += chunk.payload
+        await _encoded(wanted, making.write, chunk.payload)
+        frames += chunk.end - chunk.start
         chunk = await call.next()
         marks += chunk.marks
+    await _encoded(wanted, making.finish)
     await call.note_queue()
-    wanted = call.order
-    frames = len(pcm) // (S16_BYTES * wanted.request.channels)
-    making = encoder(wanted.audio_format, wanted.request.sample_rate, wanted.request.channels, False, frames)
-    body = await _encoded(making, wanted, bytes(pcm)) + await _encoded(making, wanted, None)
     headers = call.headers() | _usage(wanted, frames) | _server_timing(call.timing)
     headers["X-Audio-Duration-Ms"] = str(round(frames * 1000 / wanted.request.sample_rate))
     if wanted.word_timestamps:
         headers |= _word_timestamps(marks, wanted.request.sample_rate)
-    return Response(body, 200, headers)
+    return WholeFile(file, headers)
 
 
 def _usage(wanted: Order, frames: int) -> dict[str, str]:

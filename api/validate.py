@@ -21,6 +21,7 @@ from speechmill.models.card import ModelCard
 
 Mode = Literal["buffered", "raw"]
 MAX_IGNORED = 20
+MAX_NAME = 64
 _KNOWN = set(SpeechBody.model_fields)
 _CODES = {
     "missing": "missing_required_parameter",
@@ -69,8 +70,9 @@ def unknown_fields(body: SpeechBody, strict: bool) -> tuple[str, ...]:
     """Names of keys that the wire does not know, cleaned for a header. In strict mode they are an error."""
     names = sorted(body.model_extra or {})
     if strict and names:
-        raise ApiError(400, "unknown_parameter", f"unknown parameter {names[0]!r}", names[0])
-    cleaned = (re.sub(r"[^A-Za-z0-9_.-]", "", name) for name in names)
+        name = names[0][:MAX_NAME]
+        raise ApiError(400, "unknown_parameter", f"unknown parameter {name!r}", name)
+    cleaned = (re.sub(r"[^A-Za-z0-9_.-]", "", name[:MAX_NAME]) for name in names)
     return tuple(name for name in cleaned if name)[:MAX_IGNORED]
 
 

@@ -14,7 +14,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.retry import Retry
 
 from speechmill.infra.errors import ConfigError
@@ -25,8 +25,10 @@ T = TypeVar("T")
 BLOCK_MS = 1000
 """Longest blocking read; the socket timeout leaves five seconds on top of it (redis-py would retry for a minute)."""
 SOCKET_TIMEOUT_S = BLOCK_MS / 1000 + 5
-UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError, BusyLoadingError)
-"""What a server that is away or restarting looks like."""
+UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
+"""What a server looks like that is away, restarting, or without memory or disk to write to: all of it passes."""
+POOL_WAIT_S = 5.0
+"""How long a call may wait for one of a process's connections."""
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
@@ -42,8 +44,17 @@ def _is_unknown_function(error: Exception) -> bool:
     return isinstance(error, ResponseError) and "function not found" in str(error).lower()
 
 
+def _passing(error: ResponseError) -> ResponseError:
+    """redis-py has no class for a server whose disk is full: it takes no writes, for a while."""
+    return ReadOnlyError(*error.args) if "MISCONF" in str(error) else error
+
+
 def _command(keys: Keys, call: Call[Any]) -> tuple[Any, ...]:
     return ("FCALL", library()[1] + call.function, 1, keys.root, *call.args)
+
+
+def _function_list() -> tuple[str, ...]:
+    return ("FUNCTION", "LIST", "LIBRARYNAME", library()[1].rstrip("_"))
 
 
 def _options(timeout_s: float) -> dict[str, Any]:
@@ -99,7 +110,8 @@ class Client:
         """Load the functions. Raises ConfigError when a server is too old for them."""
         for _, server in self.servers():
             try:
-                server.execute_command("FUNCTION", "LOAD", "REPLACE", library()[0])
+                if not server.execute_command(*_function_list()):  # a server without memory takes no functions
+                    server.execute_command("FUNCTION", "LOAD", "REPLACE", library()[0])
             except ResponseError as error:
                 if "unknown command" in str(error).lower():
                     raise ConfigError("the Redis server lacks FUNCTION: use Valkey ≥ 8 or Redis ≥ 7.2") from error
@@ -114,7 +126,7 @@ class Client:
             return self._run_all(calls)
         except ResponseError as error:
             if not _is_unknown_function(error):
-                raise
+                raise _passing(error) from error
             self.load()
             return self._run_all(calls)
 
@@ -159,9 +171,11 @@ class AsyncClient:
 
         def connect(url: str) -> redis.asyncio.Redis:
             backoff = AsyncRetry(ExponentialWithJitterBackoff(cap=0.5, base=0.02), 3)
-            return redis.asyncio.Redis.from_url(
-                url, retry=backoff, max_connections=max_connections, **_options(SOCKET_TIMEOUT_S)
+            # a burst of requests waits for connections; the ordinary pool would refuse them
+            pool = redis.asyncio.BlockingConnectionPool.from_url(
+                url, retry=backoff, max_connections=max_connections, timeout=POOL_WAIT_S, **_options(SOCKET_TIMEOUT_S)
             )
+            return redis.asyncio.Redis.from_pool(pool)
 
         control = connect(control_url)
         self._servers: dict[Role, redis.asyncio.Redis] = {
@@ -174,7 +188,8 @@ class AsyncClient:
 
     async def load(self) -> None:
         for server in set(self._servers.values()):
-            await server.execute_command("FUNCTION", "LOAD", "REPLACE", library()[0])
+            if not await server.execute_command(*_function_list()):
+                await server.execute_command("FUNCTION", "LOAD", "REPLACE", library()[0])
 
     async def run(self, call: Call[T]) -> T:
         command = _command(self.keys, call)
@@ -183,7 +198,7 @@ class AsyncClient:
             return call.parse(await server.execute_command(*command))
         except ResponseError as error:
             if not _is_unknown_function(error):
-                raise
+                raise _passing(error) from error
             await self.load()
             return call.parse(await server.execute_command(*command))
 

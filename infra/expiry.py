@@ -5,13 +5,14 @@ from typing import cast
 
 from speechmill.infra.client import Client
 from speechmill.infra.objects import ObjectStore
+from speechmill.infra.protocol import expire
 
 MOST = 1000
 
 
 def register_object(client: Client, key: str, due: float) -> None:
     """`due` in Unix seconds. A later registration of the same key replaces the earlier one."""
-    client.server("control").zadd(client.keys.expiry(), {key: due})
+    client.run(expire(key, due))
 
 
 def sweep_objects(client: Client, objects: ObjectStore) -> int:

@@ -23,9 +23,10 @@
 --   slots:<pool>         hash   worker -> slots
 --   leased               hash   pool -> tasks held now
 --   worker:<worker>      hash   last claim per pool, heartbeat report
---   inbox:<reader>       stream hints for one reader process
+--   inbox:<reader>       stream hints for one reader process, on each server that it reads from
 --   dead                 zset   jobs given up on -> when
 --   outbox               stream events to be told to the outside
+--   expiry               zset   stored objects -> second at which they are to be deleted
 --
 -- Either server (a log lives wholly on one)
 --   log:<log>            stream chunks; entry <end>-0 is a chunk, <end>-1 its marks, <end>-2 the trailer
@@ -723,10 +724,30 @@ function F.keep(keys, args)
   return 'ok'
 end
 
+-- inbox, what, ttl s: wakes its reader, and makes the inbox if there is none -> id of the entry
+function F.poke(keys, args)
+  local inbox = keys[1] .. ':inbox:' .. args[1]
+  local id = redis.call('XADD', inbox, 'MAXLEN', '~', INBOX_LEN, '*', 'poke', args[2])
+  redis.call('EXPIRE', inbox, args[3])
+  return id
+end
+
+-- ttl s: memory is short
+function F.press(keys, args)
+  redis.call('SET', keys[1] .. ':pressure', 1, 'EX', args[1])
+  return 'ok'
+end
+
+-- object, Unix seconds: when a stored object is to be deleted; a later word on the same object replaces this one
+function F.expire(keys, args)
+  redis.call('ZADD', keys[1] .. ':expiry', args[2], args[1])
+  return 'ok'
+end
+
 -- Only what adds work is refused when memory is full; what moves work on or ends it may always run.
 local ADDS_WORK = {'submit', 'retry'}
 local MOVES_WORK = {'dispatch', 'claim', 'renew', 'handback', 'commit', 'advance', 'reopen', 'reap', 'end_job', 'beat', 'leave',
-  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep'}
+  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep', 'poke', 'press', 'expire'}
 for i = 1, #ADDS_WORK do
   redis.register_function('@PREFIX@' .. ADDS_WORK[i], F[ADDS_WORK[i]])
 end

@@ -142,6 +142,10 @@ def encode_marks(marks: tuple[WordMark, ...]) -> str:
     return json.dumps([[m.word, m.start, m.end] for m in marks], ensure_ascii=False) if marks else ""
 
 
+def decode_marks(text: bytes) -> tuple[WordMark, ...]:
+    return tuple(WordMark(*mark) for mark in json.loads(text)) if text else ()
+
+
 def problem(code: str, message: str) -> str:
     """An error as it stands in job records and trailers."""
     return json.dumps({"code": code, "message": message}, ensure_ascii=False)

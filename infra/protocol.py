@@ -16,6 +16,7 @@ from speechmill.infra.messages import (
     SpeechRequest,
     Submission,
     WordMark,
+    decode_marks,
     encode_marks,
 )
 
@@ -260,6 +261,21 @@ def keep(log: LogRef, ttl_s: int) -> Call[str]:
     return Call("keep", (ttl_s, log.name), _text, log.on)
 
 
+def poke(inbox: str, what: str, ttl_s: int, on: Role) -> Call[str]:
+    """Wake the reader of an inbox, which is made if there is none. Answers the entry's id."""
+    return Call("poke", (inbox, what, ttl_s), _text, on)
+
+
+def press(ttl_s: int, on: Role) -> Call[str]:
+    """Memory is short on a server: what nobody waits for is held back."""
+    return Call("press", (ttl_s,), _text, on)
+
+
+def expire(key: str, due: float) -> Call[str]:
+    """When a stored object is to be deleted, in Unix seconds."""
+    return Call("expire", (key, str(due)), _text)
+
+
 class Hole(Exception):
     """What comes next is not where the reader stands: it must read the log itself, or have it made again."""
 
@@ -342,9 +358,10 @@ class LogReader:
         self.position = end
         self._taken = (end, 1)
 
-    def spilled(self, start: int, payload: bytes) -> list[LogChunk]:
+    def spilled(self, start: int, payload: bytes, marks: tuple[WordMark, ...] = ()) -> list[LogChunk]:
         """PCM that has left the log, covering the position. Raises Hole when it does not."""
-        return [self._take(start, start + len(payload) // self._frame_bytes, payload)]
+        chunk = self._take(start, start + len(payload) // self._frame_bytes, payload)
+        return [replace(chunk, marks=marks)]
 
     def _end(self, trailer: bytes) -> LogChunk:
         self.ended = True
@@ -364,8 +381,4 @@ class LogReader:
         return chunk
 
     def _fresh(self, text: bytes) -> tuple[WordMark, ...]:
-        return tuple(mark for mark in _marks(text) if mark.end > self._cut)
-
-
-def _marks(text: bytes) -> tuple[WordMark, ...]:
-    return tuple(WordMark(*mark) for mark in json.loads(text)) if text else ()
+        return tuple(mark for mark in decode_marks(text) if mark.end > self._cut)

@@ -7,11 +7,12 @@ from typing import Any
 from celery import Celery
 
 from speechmill.configs.settings import Settings, load
-from speechmill.infra.client import UNAVAILABLE
+from speechmill.infra.client import UNAVAILABLE, Client
 from speechmill.infra.connect import make_client, make_objects
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.expiry import sweep_objects
 from speechmill.infra.jobs import settle
+from speechmill.infra.objects import ObjectStore
 from speechmill.infra.protocol import reap
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,22 @@ def options(settings: Settings) -> dict[str, Any]:
     }
 
 
+_given: list[Settings] = []
+
+
 @cache
 def _settings() -> Settings:
-    return load()
+    return _given[-1] if _given else load()
+
+
+@cache
+def _client() -> Client:
+    return make_client(_settings())
+
+
+@cache
+def _objects() -> ObjectStore:
+    return make_objects(_settings())
 
 
 app = Celery("speechmill")
@@ -70,7 +84,7 @@ app = Celery("speechmill")
 def sweep() -> None:
     """Delete stored objects whose time has come."""
     try:
-        gone = sweep_objects(make_client(_settings()), make_objects(_settings()))
+        gone = sweep_objects(_client(), _objects())
     except (StoreUnavailable, *UNAVAILABLE) as error:
         log.warning("not swept", extra={"error": str(error)})
         return
@@ -81,13 +95,17 @@ def sweep() -> None:
 @app.task(name=REAP)  # type: ignore[untyped-decorator]
 def reap_jobs() -> None:
     """End jobs that are past their deadline also while no worker is there to notice."""
-    client = make_client(_settings())
-    for job in client.run(reap()):
-        settle(client, job, _settings().retention.logs_s)
+    client = _client()
+    try:
+        for job in client.run(reap()):
+            settle(client, job, _settings().retention.logs_s)
+    except UNAVAILABLE as error:
+        log.warning("not reaped", extra={"error": str(error)})
 
 
 def run_worker(settings: Settings) -> None:
     """Body of `speechmill celery worker`."""
+    _given.append(settings)
     app.conf.update(options(settings))
     threads = str(settings.celery.threads)
     app.worker_main(

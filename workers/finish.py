@@ -134,9 +134,10 @@ class Finish:
         for slot in slots:
             joint = self._joints[slot]
             chunks, joint.inbox = joint.inbox, []
-            emissions += [replace(made, slot=slot) for made in map(joint.take, chunks) if made is not None]
-            if emissions and emissions[-1].final and not joint.out_end:
+            fresh = [replace(made, slot=slot) for made in map(joint.take, chunks) if made is not None]
+            if fresh and fresh[-1].final and not joint.out_end:
                 raise SlotFailed(slot, "the model made no audio for this text")
+            emissions += fresh
         return emissions
 
     def close(self, slot: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from redis import Redis
 
-from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, entry_id, read_entries
+from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
 from speechmill.infra.keys import JOB_CLASSES, LogRef, Role
@@ -24,11 +24,13 @@ from speechmill.infra.protocol import (
     Hole,
     LogReader,
     Misaligned,
+    advance,
     claim,
     commit,
     fence,
     follow,
     handback,
+    poke,
     reopen,
     unfollow,
 )
@@ -99,7 +101,7 @@ class Intake:
         """Have the control thread look for work at once: the pool has a free slot."""
         if not self._draining:
             with suppress(*UNAVAILABLE):
-                self._client.server("control").xadd(self._inbox, {"poke": pool}, maxlen=4096)
+                self._client.run(poke(self._worker, pool, INBOX_TTL_S, "control"))
 
     def hand_over(self, producer: Work, chunk: Chunk) -> bool:
         """Feed a follower in this process ahead of the log (loop's thread). Its own appends wait for the producer's.
@@ -136,7 +138,7 @@ class Intake:
         while not self._stop:
             try:
                 if inbox not in seen:
-                    seen[inbox] = entry_id(server.xadd(inbox, {"hello": b"1"}, maxlen=4096))
+                    seen[inbox] = self._client.run(poke(self._worker, "", INBOX_TTL_S, role))
                 streams: dict[Any, Any] = {key: seen.get(key, "0-0") for key in (inbox, *self._ready_queues(role))}
                 reply = read_entries(server.xread(streams, count=READ_COUNT, block=BLOCK_MS))
                 for key, entries in reply.items():
@@ -145,7 +147,7 @@ class Intake:
                 wanted |= {self._pool_of(key.decode()) for key in reply}
                 if time.monotonic() - looked > SILENCE_S / 2:
                     looked = time.monotonic()
-                    server.expire(inbox, INBOX_TTL_S)
+                    self._client.run(poke(self._worker, "", INBOX_TTL_S, role))
                     self._look_after_silence(server)
                     wanted |= set(self._loop.runners)
                 if role == "control":
@@ -224,6 +226,9 @@ class Intake:
             return False
         work.end, work.crc = stands.end, stands.crc
         cursor = Cursor.decode(stands.cursor) if task.stage == "finish" else Cursor()
+        if cursor.segment > work.joined:  # the predecessor appended, and could not say so
+            self._client.run(advance(task, claimed.token, cursor.segment, stands.end))
+            work.joined = cursor.segment
         work.inputs = input_logs(claimed, cursor.segment)
         replay = own is not None and runner.card.resume == "replay"
         output = self._read_own(own) if own is not None and replay else b""
@@ -275,15 +280,18 @@ class Intake:
         """Read the log itself until nothing more is there."""
         reader, source = work.reader, work.inputs[0]
         assert reader is not None
-        try:
-            while not reader.ended and (entries := self._client.read_log(source, reader.entry, READ_COUNT)):
-                self._pass_on(work, reader.entries(entries))
-                if work.reader is not reader:
+        while work.reader is reader and not reader.ended:
+            try:
+                entries = self._client.read_log(source, reader.entry, READ_COUNT)
+                if not entries:
                     return
-        except Misaligned:
-            self.drop(work, "input made again with other borders")
-        except Hole:
-            self._recover(work)
+                self._pass_on(work, reader.entries(entries))
+            except Misaligned:
+                self.drop(work, "input made again with other borders")
+                return
+            except Hole:
+                if not self._recover(work):
+                    return
 
     def _pass_on(self, work: Work, chunks: Sequence[LogChunk]) -> None:
         for chunk in chunks:
@@ -317,13 +325,15 @@ class Intake:
                 self._look(work, state)
 
     def _look(self, work: Work, state: Followed | None) -> None:
-        """Take what was missed. Is the log gone? Else the slot is better used by a task that has input."""
+        """Take what was missed; or have the log made again, if its writer thinks that it is done; or make room."""
         if work.gone or work.reader is None:
             return
         if state is None:
             self._recover(work)
         elif state.end != work.reader.position or state.trailer:
             self._read(work)
+        elif self._client.run(reopen(work.inputs[0].task, work.reader.position)) == "reopened":
+            log.warning("input was incomplete", extra={"job": work.task.job, "log": work.inputs[0].name})
         elif self._is_wanted(self._loop.runners[work.pool]):
             self.drop(work, "parked")
 
@@ -334,24 +344,24 @@ class Intake:
         control, keys = self._client.server("control"), self._client.keys
         return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)
 
-    def _recover(self, work: Work) -> None:
-        """The input does not join on: read it from the spilled objects, or have it made again."""
+    def _recover(self, work: Work) -> bool:
+        """The input does not join on: read on from the spilled objects (True), or have it made again."""
         reader, source = work.reader, work.inputs[0]
         assert reader is not None
         work.last_input = time.monotonic()
         try:
-            spilled = self._spill.read(source, reader.position)
+            spilled = self._spill.read(source, reader.position) if source.task.stage == "finish" else None
         except StoreUnavailable as error:
             log.warning("store away", extra={"job": work.task.job, "error": str(error)})
-            return
+            return False
         if spilled:
             self._pass_on(work, reader.spilled(*spilled))
-            self._read(work)
-            return
+            return True
         answer = self._client.run(reopen(source.task, reader.position))
         log.warning("input lost", extra={"job": work.task.job, "log": source.name, "answer": answer})
         if answer == "closed":
             self.drop(work, "closed")
+        return False
 
     def drop(self, work: Work, why: str) -> None:
         """The task is not ours any more: free its slot and give it back, if there is anything to give."""

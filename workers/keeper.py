@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from speechmill.infra import jobs
 from speechmill.infra.client import UNAVAILABLE, Client
-from speechmill.infra.protocol import beat, leave, reap, renew
+from speechmill.infra.protocol import beat, leave, press, reap, renew
 from speechmill.workers.intake import Intake
 from speechmill.workers.loop import Loop
 
@@ -47,6 +47,8 @@ class Keeper(threading.Thread):
         self._end = threading.Event()
         self.too_big: Callable[[], None] = lambda: None
         """Told once when the process has outgrown its memory limit."""
+        self.memory_short: Callable[[bool], None] = lambda short: None
+        """Told every second whether a server has little memory left."""
 
     def stop(self) -> None:
         """Stop and sign off."""
@@ -93,11 +95,14 @@ class Keeper(threading.Thread):
 
     def _measure(self) -> None:
         """Memory, of the servers and of this process."""
-        for _, server in self._client.servers():
+        short = False
+        for role, server in self._client.servers():
             info = server.info("memory")
             limit = int(info["maxmemory"])
             if limit and int(info["used_memory"]) > limit * self._habits.memory_mark:
-                server.set(self._client.keys.pressure(), 1, ex=PRESSURE_S)
+                self._client.run(press(PRESSURE_S, role))
+                short = True
+        self.memory_short(short)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
         if self._habits.max_rss_mb and peak > self._habits.max_rss_mb:
             log.warning("outgrown", extra={"rss_mb": round(peak), "limit_mb": self._habits.max_rss_mb})

@@ -110,6 +110,9 @@ class Outlet(threading.Thread):
         """The oldest emission of each task, unless it must wait: for memory, or for what it was made from."""
         now, due = time.monotonic(), []
         for work, line in list(self._lines.items()):
+            if work.gone:  # dropped by another thread: whoever claims it next goes on from the log
+                del self._lines[work]
+                continue
             item = line.waiting[0]
             producer, position = item.needs or (work, 0)
             if producer.end < position and producer.gone:
@@ -186,7 +189,7 @@ class Outlet(threading.Thread):
     def _finished(self, work: Work, trailer: str) -> bool:
         token = work.claim.token
         if work.log is not None:
-            answer = self._client.run(seal(work.log, token, trailer))
+            answer = self._client.run(seal(work.log, token, trailer, work.end))
             if answer == "ok":
                 answer = self._client.run(commit(work.task, token))
         else:

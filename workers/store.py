@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, cast
 
+from speechmill.infra.client import UNAVAILABLE
 from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES, AudioFormat, FileWriter, file_writer
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.objects import ObjectStore
@@ -113,7 +114,7 @@ class Store:
                 filing.file.seek(0)
                 stored = self._objects.put_once(key, filing.file, MEDIA_TYPES[audio_format])
                 break
-            except StoreUnavailable as error:
+            except (StoreUnavailable, *UNAVAILABLE) as error:
                 log.warning("store away", extra={"job": filing.task.job, "error": str(error)})
                 if filing.closed.wait(RETRY_S):
                     raise

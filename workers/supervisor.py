@@ -69,7 +69,10 @@ class Supervisor:
         """Raises EmbeddedFailed or ConfigError in one line."""
         settings = self.settings
         logs = settings.data_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EmbeddedFailed(f"{logs} cannot be used for logs: {error.strerror}") from error
         if not settings.redis.control_url:
             self.valkey = EmbeddedValkey(settings.data_dir / "valkey", settings.redis.max_memory_mb)
             self.valkey.start()

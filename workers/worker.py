@@ -10,9 +10,11 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from speechmill.configs.settings import Settings, StageOverride
+from speechmill.infra.client import UNAVAILABLE
 from speechmill.infra.connect import make_client, make_objects
 from speechmill.infra.errors import ConfigError
 from speechmill.infra.expiry import register_object
@@ -118,6 +120,7 @@ class Worker:
         )
         self._keeper = Keeper(self._client, self._loop, self._intake, self.name, habits)
         self._keeper.too_big = self.drain
+        self._keeper.memory_short = self._spiller.memory_short
         self._loop.freed = self._intake.poke
         self._loop.hand_over = self._intake.hand_over
 
@@ -174,8 +177,9 @@ class Worker:
         while not self._outlet.idle() and time.monotonic() < until:
             time.sleep(0.01)
         self._outlet.stop()
-        for work in self._intake.held():
-            self._client.run(handback(work.task, work.claim.token))
+        with suppress(*UNAVAILABLE):  # the leases lapse then
+            for work in self._intake.held():
+                self._client.run(handback(work.task, work.claim.token))
         self._keeper.stop()
         self._spiller.stop()
         self._intake.stop()

@@ -130,6 +130,13 @@ def test_a_second_farm_on_the_same_folder_is_one_line(farm: Up) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_a_data_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = speechmill("up", "--port", str(free_port()), "--data-dir", "file/data", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "speechmill: file/data/logs cannot be used for logs: Not a directory\n"
+
+
 def test_a_child_that_crashes_is_started_again_and_said_so(farm: Up) -> None:
     running = descendants(farm.process.pid)
     beat = next(pid for pid, command in running.items() if command.endswith("celery beat"))

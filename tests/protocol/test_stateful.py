@@ -8,7 +8,14 @@ from uuid import uuid4
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from speechmill.infra import jobs, protocol
 from speechmill.infra.client import Client
@@ -24,7 +31,7 @@ from .hands import SAMPLE, Hand, audio, codes, samples, unpack
 POOLS = (TALKER, CODEC, FINISH, STORE)
 WORKERS = ("w1", "w2", "w3")
 MOST_JOBS = 3
-TEXTS = st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=3).map(tuple)
+TEXTS = st.lists(st.text("abc", min_size=1, max_size=12), min_size=1, max_size=3).map(tuple)
 
 
 class Listener:
@@ -72,6 +79,8 @@ class Storm(RuleBasedStateMachine):
         self.hands: dict[str, list[Hand]] = {worker: [] for worker in WORKERS}
         self.listeners: list[Listener] = []
         self.sent: list[Call[Any]] = []
+        self.moves = 0
+        """Since a job was last ended."""
         self.ended: set[str] = set()
         """Jobs that somebody ended on purpose, in their last take."""
 
@@ -104,6 +113,10 @@ class Storm(RuleBasedStateMachine):
 
     # -- work ---------------------------------------------------------------------------------------------------------
 
+    @initialize(texts=TEXTS)
+    def begin(self, texts: tuple[str, ...]) -> None:
+        self.submit(texts, "independent", 2)
+
     @precondition(lambda self: len(self.texts) < MOST_JOBS)
     @rule(texts=TEXTS, order=st.sampled_from(("independent", "chained", "first_then_rest")), ahead=st.integers(0, 2))
     def submit(self, texts: tuple[str, ...], order: str, ahead: int) -> None:
@@ -131,17 +144,24 @@ class Storm(RuleBasedStateMachine):
         worker, hand = data.draw(st.sampled_from(self.all_hands()))
         self.move(worker, hand, sizes, again)
 
-    @precondition(lambda self: self.all_hands())
-    @rule(size=st.integers(1, 3), times=st.integers(1, 3))
-    def work_all(self, size: int, times: int) -> None:
+    @rule(workers=st.lists(st.sampled_from(WORKERS), min_size=1, max_size=4), size=st.integers(1, 3))
+    def bustle(self, workers: list[str], size: int) -> None:
+        """Ordinary days: what waits is claimed, and everybody does a step."""
+        for worker in workers:
+            for pool in self.waiting():
+                self.claim_from(pool, worker)
+            self.work_all(size)
+
+    def work_all(self, size: int) -> None:
         for worker, hand in self.all_hands():
-            self.move(worker, hand, [size] * times)
+            self.move(worker, hand, [size])
 
     def all_hands(self) -> list[tuple[str, Hand]]:
         return [(worker, hand) for worker in WORKERS for hand in self.hands[worker]]
 
     def move(self, worker: str, hand: Hand, sizes: list[int], again: bool = False) -> None:
         hand.send = self.sender(again)
+        self.moves += 1
         for size in sizes:
             if not hand.step(size):
                 self.hands[worker].remove(hand)
@@ -176,6 +196,8 @@ class Storm(RuleBasedStateMachine):
         if worker:
             stage = hand.task.stage
             self.claim_from(f"farm/{stage}" if stage in FARM_STAGES else f"toy/{stage}", worker)
+            for successor in self.hands[worker][-1:]:
+                successor.step(1)
 
     def expire(self, tasks: list[str]) -> None:
         for task in tasks:
@@ -200,9 +222,10 @@ class Storm(RuleBasedStateMachine):
         else:
             self.farm.server.delete(self.farm.keys.pressure())
 
-    @precondition(lambda self: self.texts)
+    @precondition(lambda self: self.moves > 8)
     @rule(data=st.data(), state=st.sampled_from(("cancelled", "failed", "expired")), settled=st.booleans())
     def end(self, data: st.DataObject, state: str, settled: bool) -> None:
+        self.moves = 0
         job = data.draw(st.sampled_from(sorted(self.texts)))
         if self.farm.end_job(job, state) != "succeeded":
             self.ended.add(job)
@@ -278,11 +301,11 @@ class Storm(RuleBasedStateMachine):
         self.farm.reap()
 
     def take_a_turn(self, turn: int) -> None:
-        for worker, pool in itertools.product(WORKERS, POOLS):
-            self.claim_from(pool, worker)
+        for pool in (TALKER, *self.waiting()):
+            self.claim_from(pool, WORKERS[turn % len(WORKERS)])
         for worker in WORKERS:
             self.renew(worker, False)
-        self.work_all(1 + turn % 3, 1)
+        self.work_all(1 + turn % 3)
         for listener in self.listeners:
             listener.listen()
 
@@ -303,6 +326,6 @@ def test_whatever_happens_every_job_ends_and_nothing_is_said_twice(valkey: Embed
         client.keys = Keys(f"test-{uuid4().hex[:12]}:")
         return Storm(client)
 
-    quick = settings(max_examples=250, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+    quick = settings(max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(storm, settings=quick)
     client.close()

@@ -98,3 +98,14 @@ def test_a_job_without_any_audio_fails() -> None:
     finish.feed(0, Chunk(0, 0, final=True))
     with pytest.raises(SlotFailed):
         finish.step([0])
+
+
+def test_a_job_that_has_no_audio_yet_does_not_fail_because_its_neighbour_is_done() -> None:
+    finish = Finish()
+    for slot in range(2):
+        finish.open(slot, task(1), Resume())
+    finish.feed(0, Chunk(0, 100, pcm(100)))
+    finish.feed(0, Chunk(100, 100, final=True))
+    finish.feed(1, Chunk(0, 0))
+    made = finish.step([0, 1])
+    assert [(emission.slot, emission.final) for emission in made] == [(0, False), (0, True)]
