@@ -127,5 +127,6 @@ def _wire(response: Response) -> bytes:
     response.headers["X-Request-Id"] = new_id("req")
     response.headers["Connection"] = "close"
     status = HTTPStatus(response.status_code)
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *(b"%b: %b" % header for header in response.raw_headers)]
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
+    lines += [b"%b: %b" % header for header in response.raw_headers]
     return b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body)

@@ -21,7 +21,7 @@ def _farm(request: Request) -> FarmState:
     return farm
 
 
-def describe(card: ModelCard, status: str) -> dict[str, object]:
+def describe(card: ModelCard, status: str, max_chars: int) -> dict[str, object]:
     """A card as `/v1/models` shows it."""
     can = card.parameters
     return {
@@ -41,7 +41,7 @@ def describe(card: ModelCard, status: str) -> dict[str, object]:
             "instructions": can.instructions != "none",
             "speed": can.speed.by != "none",
             "word_timestamps": can.word_timestamps,
-            "max_input_chars": card.segments.max_chars,
+            "max_input_chars": max_chars,
             "max_new_tokens": can.max_new_tokens,
             "voices": len(card.voices),
         },
@@ -51,7 +51,7 @@ def describe(card: ModelCard, status: str) -> dict[str, object]:
 @router.get("/v1/models", summary="Models served here")
 async def models(request: Request) -> dict[str, object]:
     farm = _farm(request)
-    data = [describe(card, await _status(farm, card)) for card in farm.models]
+    data = [describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars) for card in farm.models]
     return {"object": "list", "data": data}
 
 
@@ -60,7 +60,7 @@ async def model(model_id: str, request: Request) -> dict[str, object]:
     farm = _farm(request)
     for card in farm.models:
         if card.id == model_id:
-            return describe(card, await _status(farm, card))
+            return describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars)
     raise ApiError(404, "model_not_found", f"model {model_id!r} is not served", "model")
 
 

@@ -11,6 +11,7 @@ from speechmill.api.app import create_app
 from speechmill.api.connection import Connection
 from speechmill.api.farm import FarmState
 from speechmill.configs.settings import Settings
+from speechmill.infra.connect import check_redis
 from speechmill.infra.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def check_port(host: str, port: int) -> None:
 def run(settings: Settings) -> None:
     """Body of `speechmill api`."""
     check_port(settings.api.host, settings.api.port)
+    check_redis(settings)
     app = create_app(settings)
     Connection.stalled_s = settings.limits.stalled_client_s
     config = uvicorn.Config(

@@ -279,8 +279,17 @@ class WholeFile(Response):
 
 async def _whole(call: SpeechCall, first: LogChunk) -> Response:
     """Everything, then one complete file; an hour of audio is not kept in memory."""
-    wanted, marks, chunk, frames = call.order, list(first.marks), first, 0
     file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  closed by the response
+    try:
+        return WholeFile(file, await _write_whole(call, first, file))
+    except BaseException:
+        file.close()
+        raise
+
+
+async def _write_whole(call: SpeechCall, first: LogChunk, file: BinaryIO) -> dict[str, str]:
+    """All of the audio into a file; answers the headers to send it with."""
+    wanted, marks, chunk, frames = call.order, list(first.marks), first, 0
     making = file_writer(wanted.audio_format, wanted.request.sample_rate, wanted.request.channels, file)
     while chunk.trailer is None:
         await _encoded(wanted, making.write, chunk.payload)
@@ -293,7 +302,7 @@ async def _whole(call: SpeechCall, first: LogChunk) -> Response:
     headers["X-Audio-Duration-Ms"] = str(round(frames * 1000 / wanted.request.sample_rate))
     if wanted.word_timestamps:
         headers |= _word_timestamps(marks, wanted.request.sample_rate)
-    return WholeFile(file, headers)
+    return headers
 
 
 def _usage(wanted: Order, frames: int) -> dict[str, str]:

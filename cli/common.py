@@ -31,5 +31,7 @@ def explained() -> Iterator[None]:
         fail(str(error), CONFIG_FAULT)
     except ModuleNotFoundError as error:
         fail(f"the package {error.name!r} is missing: pip install 'speechmill[worker]'", CONFIG_FAULT)
+    except OSError as error:
+        fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except FarmError as error:
         fail(str(error), CONFIG_FAULT if error.code == "config_error" else 1)

@@ -1,6 +1,7 @@
 """`speechmill dead`: jobs that were given up on, for an operator to look at and send again."""
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,15 +17,14 @@ app = typer.Typer(help="Dead letters: jobs that failed too often.", no_args_is_h
 
 def _client(profile: Profile, assignments: Assignments) -> "Client":
     from speechmill.cli.common import settings_from
-    from speechmill.infra.connect import make_client
+    from speechmill.infra.connect import check_redis, make_client
     from speechmill.infra.embedded import running_valkey
 
     settings = settings_from(profile, assignments)
     if not settings.redis.control_url:
         settings.redis.control_url = running_valkey(settings.data_dir / "valkey")
-    client = make_client(settings)
-    client.load()
-    return client
+    check_redis(settings)
+    return make_client(settings)
 
 
 @app.command("list")
@@ -37,7 +37,10 @@ def list_dead(
     from speechmill.infra.jobs import dead_jobs, read_record
 
     client = _client(profile, assignments)
-    for job, when_s in dead_jobs(client):
+    jobs = dead_jobs(client)
+    if not jobs:
+        sys.stderr.write("no dead letters\n")
+    for job, when_s in jobs:
         record = read_record(client, job)
         error = record.error if record else None
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when_s))

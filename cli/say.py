@@ -6,9 +6,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import httpx
 
 PLAYERS = (
     ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error"),
@@ -28,19 +31,27 @@ class Spoken:
 
 
 def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None) -> Spoken:
-    """Stream PCM, show progress, write a WAV with exact sizes. Raises FarmError with the server's own message."""
+    """Stream PCM, show progress, write a complete file of the kind that its ending names.
+
+    Raises BadInput for an unknown ending, OSError for a file that cannot be written, FarmError with the server's own
+    message.
+    """
     import httpx
 
-    from speechmill.infra.encode import complete_file
-    from speechmill.infra.errors import FarmError
+    from speechmill.infra.encode import EXTENSIONS, complete_file
+    from speechmill.infra.errors import BadInput, FarmError
 
+    audio_format = {extension: name for name, extension in EXTENSIONS.items()}.get(out.suffix.lower().lstrip("."))
+    if audio_format is None:
+        raise BadInput(f"{out}: the file must end in one of .{', .'.join(EXTENSIONS.values())}")
+    out.touch()
     began, first, parts = time.monotonic(), 0.0, []
     request = {**body, "response_format": "pcm", "stream_format": "audio"}
     try:
         with httpx.stream("POST", f"{base}/v1/audio/speech", json=request, timeout=600, trust_env=False) as answer:
             if answer.status_code != 200:
                 answer.read()
-                raise FarmError(answer.json()["error"]["message"])
+                raise FarmError(_refusal(answer, base))
             rate, channels = int(answer.headers["x-sample-rate"]), int(answer.headers["x-channels"])
             for part in answer.iter_bytes():
                 first = first or time.monotonic() - began
@@ -48,15 +59,25 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None) -> S
                 if progress is not None:
                     progress(len(part) / (2 * channels * rate))
     except httpx.HTTPError as error:
-        raise FarmError(f"{base} does not answer ({error}); is `speechmill up` running?") from error
+        advice = "is `speechmill up` running there? Else say where with --url or SPEECHMILL_URL"
+        raise FarmError(f"{base} does not answer ({error}); {advice}") from error
     with out.open("wb+") as file:
-        frames = complete_file("wav", parts, rate, channels, file)
+        frames = complete_file(audio_format, parts, rate, channels, file)
     return Spoken(frames / rate, first, time.monotonic() - began)
+
+
+def _refusal(answer: "httpx.Response", base: str) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{base} answers {answer.status_code}: it is no Speechmill"
 
 
 def say(
     text: Annotated[str, typer.Argument(help="What to say; `-` reads standard input.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="WAV file to write.")] = Path("speech.wav"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .wav .mp3 .flac .ogg .aac .pcm")] = Path(
+        "speech.wav"
+    ),
     voice: Annotated[str, typer.Option(help="Voice name.")] = "default",
     model: Annotated[str | None, typer.Option(help="Model id; needed where several are served.")] = None,
     speed: Annotated[float, typer.Option(help="Tempo.")] = 1.0,
@@ -64,7 +85,7 @@ def say(
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
     url: Annotated[str, typer.Option(help="Where the farm is.", envvar="SPEECHMILL_URL")] = "http://127.0.0.1:8091",
 ) -> None:
-    """Speak TEXT through a running farm into a WAV file."""
+    """Speak TEXT through a running farm into a file."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -75,7 +96,7 @@ def say(
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        spoken = fetch(url.rstrip("/"), body, out, lambda seconds: bar.advance(task, seconds))
+        spoken = fetch(url.rstrip("/").removesuffix("/v1"), body, out, lambda seconds: bar.advance(task, seconds))
     ratio = spoken.audio_s / spoken.total_s
     print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
     if play:
@@ -83,10 +104,11 @@ def say(
 
 
 def _play(out: Path) -> None:
-    for player in PLAYERS:
-        if shutil.which(player[0]):
-            subprocess.run([*player, str(out)], check=False)
-            return
     from speechmill.cli.common import fail
 
+    for player in PLAYERS:
+        if shutil.which(player[0]):
+            if subprocess.run([*player, str(out)], check=False).returncode:
+                fail(f"{player[0]} could not play {out}")
+            return
     fail(f"no player found; looked for {', '.join(player[0] for player in PLAYERS)}")

@@ -43,7 +43,7 @@ def up(
     _say(f"starting; logs are in {settings.data_dir / 'logs'}")
     supervisor = Supervisor(settings, _say)
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: setattr(supervisor, "stopping", True))
+        signal.signal(signum, lambda *_: supervisor.signalled())
     try:
         _serve(supervisor, settings, hello, once)
     finally:

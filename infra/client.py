@@ -25,6 +25,7 @@ T = TypeVar("T")
 BLOCK_MS = 1000
 """Longest blocking read; the socket timeout leaves five seconds on top of it (redis-py would retry for a minute)."""
 SOCKET_TIMEOUT_S = BLOCK_MS / 1000 + 5
+DURABLE_MS = 5000
 UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 """What a server looks like that is away, restarting, or without memory or disk to write to: all of it passes."""
 POOL_WAIT_S = 5.0
@@ -64,6 +65,11 @@ def _options(timeout_s: float) -> dict[str, Any]:
         "health_check_interval": 0,
         "retry_on_error": [redis.ConnectionError, redis.TimeoutError, BusyLoadingError],
     }
+
+
+def _check_durable(reply: Any) -> None:
+    if reply[0] < 1:
+        raise redis.TimeoutError("the server did not write to its disk in time")
 
 
 def entry_id(reply: Any) -> str:
@@ -155,8 +161,8 @@ class Client:
         return cast(set[bytes], self._servers["control"].smembers(key))
 
     def wait_durable(self) -> None:
-        """Return when everything written so far is in the append-only file on disk."""
-        self._servers["control"].execute_command("WAITAOF", 1, 0, BLOCK_MS)
+        """Return when everything written so far is in the append-only file on disk. Raises when the disk takes long."""
+        _check_durable(self._servers["control"].execute_command("WAITAOF", 1, 0, DURABLE_MS))
 
     def close(self) -> None:
         for _, server in self.servers():
@@ -213,7 +219,7 @@ class AsyncClient:
         return cast(set[bytes], await self._servers["control"].smembers(key))
 
     async def wait_durable(self) -> None:
-        await self._servers["control"].execute_command("WAITAOF", 1, 0, BLOCK_MS)
+        _check_durable(await self._servers["control"].execute_command("WAITAOF", 1, 0, DURABLE_MS))
 
     async def close(self) -> None:
         for server in set(self._servers.values()):

@@ -1,12 +1,25 @@
 """From settings to clients: the one place that knows which setting feeds which."""
 
+from redis.exceptions import RedisError
+
 from speechmill.configs.settings import Settings
 from speechmill.infra.client import AsyncClient, Client
-from speechmill.infra.errors import ConfigError
+from speechmill.infra.errors import ConfigError, FarmError
 from speechmill.infra.keys import Keys
 from speechmill.infra.objects import ObjectStore
 
 ADVICE = "start the whole farm with `speechmill up`, or give a URL"
+
+
+def check_redis(settings: Settings) -> None:
+    """Load the functions once. Raises ConfigError for a bad URL, FarmError when a server does not answer."""
+    client = make_client(settings)
+    try:
+        client.load()
+    except RedisError as error:
+        raise FarmError(f"Redis does not answer or refuses us: {error}", "redis_unavailable") from error
+    finally:
+        client.close()
 
 
 def _urls(settings: Settings) -> tuple[str, str]:
@@ -16,7 +29,10 @@ def _urls(settings: Settings) -> tuple[str, str]:
 
 
 def make_client(settings: Settings) -> Client:
-    return Client(*_urls(settings), Keys(settings.redis.prefix))
+    try:
+        return Client(*_urls(settings), Keys(settings.redis.prefix))
+    except ValueError as error:
+        raise ConfigError(f"redis.control_url or redis.chunks_url: {error}") from error
 
 
 def make_async_client(settings: Settings) -> AsyncClient:

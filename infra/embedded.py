@@ -138,6 +138,7 @@ class _Server:
                 stdout=log,
                 stderr=log,
                 pass_fds=[lock.fileno()],
+                start_new_session=True,  # Ctrl-C is for the supervisor, which ends the servers last
             )
 
     def _log_tail(self) -> str:

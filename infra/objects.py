@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
 from speechmill.infra.errors import FarmError, ObjectExists, StoreUnavailable
 
@@ -238,6 +238,8 @@ def _mapped(key: str) -> Iterator[None]:
         yield
     except _UNREACHABLE as error:
         raise StoreUnavailable(f"the object store does not answer: {error}") from error
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"the object store cannot be used: {error}") from error
     except ClientError as error:
         if _code(error) in ("NoSuchKey", "404"):
             raise ObjectMissing(f"there is no object {key}") from error

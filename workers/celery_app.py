@@ -1,6 +1,7 @@
 """Celery, for what is not on the audio path. Its broker is never a Redis Cluster; messages carry ids only, as JSON."""
 
 import logging
+import warnings
 from functools import cache
 from typing import Any
 
@@ -8,7 +9,7 @@ from celery import Celery
 
 from speechmill.configs.settings import Settings, load
 from speechmill.infra.client import UNAVAILABLE, Client
-from speechmill.infra.connect import make_client, make_objects
+from speechmill.infra.connect import check_redis, make_client, make_objects
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.expiry import sweep_objects
 from speechmill.infra.jobs import settle
@@ -105,27 +106,17 @@ def reap_jobs() -> None:
 
 def run_worker(settings: Settings) -> None:
     """Body of `speechmill celery worker`."""
+    check_redis(settings)
     _given.append(settings)
     app.conf.update(options(settings))
-    threads = str(settings.celery.threads)
-    app.worker_main(
-        [
-            "worker",
-            "-P",
-            "threads",
-            "-c",
-            threads,
-            "--without-gossip",
-            "--without-mingle",
-            "--without-heartbeat",
-            "-l",
-            "WARNING",
-        ]
-    )
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # JSON only: harmless
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
+    app.start(["-q", "worker", "-P", "threads", "-c", str(settings.celery.threads), *quiet])
 
 
 def run_beat(settings: Settings) -> None:
     """Body of `speechmill celery beat`. The schedule's file lies in the data folder."""
+    check_redis(settings)
     app.conf.update(options(settings))
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    app.start(["beat", "-s", str(settings.data_dir / "beat"), "--pidfile", "", "-l", "WARNING"])
+    app.start(["-q", "beat", "-s", str(settings.data_dir / "beat"), "--pidfile", "", "-l", "WARNING"])

@@ -47,6 +47,7 @@ READ_COUNT = 64
 SILENCE_S = 1.0
 RETRY_S = 0.2
 INBOX_TTL_S = 60
+MOVING_S = 0.5
 
 
 class Intake:
@@ -88,6 +89,11 @@ class Intake:
         """Every task that this worker owns now."""
         with self._lock:
             return list(self._held.values())
+
+    def moving(self) -> bool:
+        """Whether some task is likely to be finished soon: it has all of its input, or got some just now."""
+        lately = time.monotonic() - MOVING_S
+        return any(not work.inputs or work.last_input > lately for work in self.held())
 
     def let_go(self, work: Work) -> None:
         """Forget a task that ended or was lost."""

@@ -26,7 +26,9 @@ BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 30.0
 """A child that ran so long has earned a quick restart again."""
 POLL_S = 0.1
-KILL_AFTER_S = 15.0
+GRACE_S = 5.0
+"""What a child may take beyond its own drain before it is killed."""
+TELL_AFTER_S = 1.0
 LOG_BYTES = 16 << 20
 
 
@@ -64,6 +66,7 @@ class Supervisor:
     valkey: EmbeddedValkey | None = None
     s3: EmbeddedS3 | None = None
     stopping: bool = False
+    hurried: bool = False
 
     def start(self) -> None:
         """Raises EmbeddedFailed or ConfigError in one line."""
@@ -88,30 +91,45 @@ class Supervisor:
 
     def run(self, tick: Callable[[], bool]) -> None:
         """Watch until a signal, or until `tick` (called ten times a second) answers False. Raises ChildFailed."""
-        while not self.stopping and tick():
-            self._watch_servers()
-            for child in self.children:
-                self._watch(child)
-            time.sleep(POLL_S)
+        try:
+            while not self.stopping and tick():
+                self._watch_servers()
+                for child in self.children:
+                    self._watch(child)
+                time.sleep(POLL_S)
+        except OSError as error:  # the data folder is gone, or cannot be written any more
+            raise ChildFailed(f"{error.filename}: {error.strerror}") from error
 
     def stop(self) -> None:
-        """End every process: the API first, so that nothing new comes in, the servers last."""
+        """End every process: the API first, once its streams are finished, the servers last."""
         self.stopping = True
-        for group in (self.children[:1], self.children[1:]):
-            running = [child.process for child in group if child.process and child.process.poll() is None]
-            for process in running:
-                process.terminate()
-            until = time.monotonic() + KILL_AFTER_S
-            for process in running:
-                try:
-                    process.wait(max(until - time.monotonic(), 0.1))
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+        settings = self.settings
+        self._end(self.children[:1], settings.api.drain_s + GRACE_S)
+        self._end(self.children[1:], settings.worker.drain_s + GRACE_S)
         if self.s3 is not None:
             self.s3.stop()
         if self.valkey is not None:
             self.valkey.stop()
+
+    def signalled(self) -> None:
+        """The first signal ends the farm in order, a second one at once."""
+        self.hurried = self.stopping
+        self.stopping = True
+
+    def _end(self, children: list[Child], patience_s: float) -> None:
+        running = [child for child in children if child.process and child.process.poll() is None]
+        for child in running:
+            child.process.terminate()  # type: ignore[union-attr]  # running
+        until, told = time.monotonic() + patience_s, time.monotonic() + TELL_AFTER_S
+        while running := [child for child in running if child.process and child.process.poll() is None]:
+            if time.monotonic() > told:
+                told = float("inf")
+                names = ", ".join(child.name for child in running)
+                self.say(f"{names}: finishing what is being spoken; press Ctrl-C again to stop at once")
+            if self.hurried or time.monotonic() > until:
+                for child in running:
+                    child.process.kill()  # type: ignore[union-attr]
+            time.sleep(POLL_S / 2)
 
     def _environment(self) -> Mapping[str, str]:
         """The children build their own settings; what only we know goes on top through variables."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from speechmill.configs.settings import Settings, StageOverride
 from speechmill.infra.client import UNAVAILABLE
-from speechmill.infra.connect import make_client, make_objects
+from speechmill.infra.connect import check_redis, make_client, make_objects
 from speechmill.infra.errors import ConfigError
 from speechmill.infra.expiry import register_object
 from speechmill.infra.keys import FARM_STAGES, new_id
@@ -157,7 +157,7 @@ class Worker:
         log.info("draining", extra={"held": len(self._intake.held())})
         self._intake.drain()
         until = time.monotonic() + self._settings.worker.drain_s
-        while time.monotonic() < until and (self._intake.held() or not self._outlet.idle()):
+        while time.monotonic() < until and (self._intake.moving() or not self._outlet.idle()):
             time.sleep(0.05)
         self._loop.stop()
 
@@ -192,7 +192,7 @@ def run(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Non
     """Body of `speechmill worker`."""
     sys.setswitchinterval(SWITCH_S)
     assignment = assign(settings, models, stages)
-    make_client(settings).close()  # a missing URL is said before the models are loaded
+    check_redis(settings)  # what is wrong there is said before the models are loaded
     runners = [model_runner(settings, cards()[model], stage) for model, stage in assignment.model_stages]
     worker = Worker(settings, runners, assignment.farm_stages)
     for signum in (signal.SIGTERM, signal.SIGINT):
