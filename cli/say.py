@@ -44,7 +44,8 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None) -> S
     audio_format = {extension: name for name, extension in EXTENSIONS.items()}.get(out.suffix.lower().lstrip("."))
     if audio_format is None:
         raise BadInput(f"{out}: the file must end in one of .{', .'.join(EXTENSIONS.values())}")
-    out.touch()
+    if not out.absolute().parent.is_dir():
+        raise BadInput(f"{out}: there is no folder {out.absolute().parent}")
     began, first, parts = time.monotonic(), 0.0, []
     request = {**body, "response_format": "pcm", "stream_format": "audio"}
     try:

@@ -122,9 +122,9 @@ class Supervisor:
             child.process.terminate()  # type: ignore[union-attr]  # running
         until, told = time.monotonic() + patience_s, time.monotonic() + TELL_AFTER_S
         while running := [child for child in running if child.process and child.process.poll() is None]:
-            if time.monotonic() > told:
+            names = ", ".join(child.name for child in running if child.arguments[0] in ("api", "worker"))
+            if names and time.monotonic() > told:
                 told = float("inf")
-                names = ", ".join(child.name for child in running)
                 self.say(f"{names}: finishing what is being spoken; press Ctrl-C again to stop at once")
             if self.hurried or time.monotonic() > until:
                 for child in running:

@@ -13,6 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from speechmill.cli.main import app
+from speechmill.infra.embedded import EmbeddedValkey
 
 CONFIG_FAULT = 78
 HELP_OF_ALL = """
@@ -92,10 +93,10 @@ def test_an_unknown_model_is_one_line(tmp_path: Path) -> None:
     assert_one_line(done, CONFIG_FAULT, "unknown model 'nobody'; known: ")
 
 
-def test_a_missing_package_is_one_line_that_says_how_to_get_it(tmp_path: Path) -> None:
+def test_a_missing_package_is_one_line_that_says_how_to_get_it(valkey: EmbeddedValkey) -> None:
     program = "import sys; sys.modules['torch'] = None; from speechmill.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, "worker", "--set", f"redis.control_url=unix://{tmp_path}/none"],
+        [sys.executable, "-c", program, "worker", "--set", f"redis.control_url={valkey.url}"],
         env=environment(),
         capture_output=True,
         text=True,

@@ -120,7 +120,7 @@ def test_say_passes_on_what_the_farm_refuses(farm: Up) -> None:
 
 def test_a_new_farm_has_no_dead_letters(farm: Up) -> None:
     done = speechmill("dead", "list", "--set", "data_dir=data", cwd=farm.folder)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no dead letters\n")
 
 
 def test_a_second_farm_on_the_same_folder_is_one_line(farm: Up) -> None:
