@@ -33,10 +33,15 @@ POOL_WAIT_S = 5.0
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
+PARTS = ("keys", "jobs", "tasks", "logs", "register")
+"""Files of the function library, in the order in which the server reads them as one."""
+
+
 @cache
 def library() -> tuple[str, str]:
     """Source of the function library, and the prefix of its functions' names."""
-    source = resources.files("speechmill.infra").joinpath("functions.lua").read_text(encoding="utf-8")
+    folder = resources.files("speechmill.infra").joinpath("functions")
+    source = "\n".join(folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in PARTS)
     prefix = f"tts_{hashlib.sha256(source.encode()).hexdigest()[:10]}_"
     return source.replace("@LIBRARY@", prefix.rstrip("_")).replace("@PREFIX@", prefix), prefix
 

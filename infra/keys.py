@@ -1,4 +1,4 @@
-"""Names of tasks, logs and keys. `functions.lua` says what each key holds and lists its lifetime."""
+"""Names of tasks, logs and keys. `functions/keys.lua` says what each key holds and lists its lifetime."""
 
 from dataclasses import dataclass
 from typing import Literal

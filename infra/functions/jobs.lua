@@ -1,0 +1,191 @@
+-- Jobs: admission, fairness, the window of segments, and their end.
+
+-- one stage-0 segment of a job waits at a time; at most `ahead` segments run beyond the one being joined
+local function next_segment(root, job)
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'next', 'segments', 'joined', 'ahead', 'waiting', 'order', 'take', 'model', 'class',
+    'first', 'payload')
+  local n = tonumber(f[1])
+  if n >= tonumber(f[2]) or n > tonumber(f[3]) + tonumber(f[4]) or f[5] == '1' then return end
+  local before = (f[6] == 'chained' and n - 1) or (f[6] == 'first_then_rest' and n > 0 and 0) or -1
+  local prefix = job .. '/' .. f[7] .. '/'
+  if before >= 0 then
+    local done = redis.call('HGET', root .. ':task:' .. prefix .. before .. '/' .. f[10], 'state')
+    if done ~= 'done' then return end
+  end
+  redis.call('HSET', key, 'next', n + 1, 'waiting', 1)
+  ready_first_time(root, prefix .. n .. '/' .. f[10], f[8], f[10], f[9], f[11])
+end
+
+local function live_slots(root, pool, now)
+  local sum = 0
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', root .. ':workers:' .. pool, now, '+inf')) do
+    sum = sum + tonumber(redis.call('HGET', root .. ':slots:' .. pool, worker) or 0)
+  end
+  return sum
+end
+
+-- fairness lives here: the project served longest ago goes next, and the ready queue stays short
+local function dispatch(root, model, class, stage, now)
+  local pool = pool_of(model, stage)
+  local queue = root .. ':ready:' .. pool .. ':' .. class
+  local ring = root .. ':projects:' .. model .. ':' .. class
+  if redis.call('EXISTS', ring) == 0 then return end
+  local wanted = math.max(2 * live_slots(root, pool, now), 2) - redis.call('XLEN', queue)
+  while wanted > 0 do
+    local project = redis.call('ZRANGE', ring, 0, 0)[1]
+    if not project then return end
+    local backlog = root .. ':backlog:' .. model .. ':' .. class .. ':' .. project
+    local job = redis.call('LINDEX', backlog, 0)
+    if not job then
+      redis.call('ZREM', ring, project)
+    elseif running(root, job) and redis.call('HGET', root .. ':job:' .. job, 'first') ~= stage then
+      return  -- a later stage's worker asks: what it lacks does not come from here
+    else
+      redis.call('LPOP', backlog)
+      local last = redis.call('ZRANGE', ring, -1, -1, 'WITHSCORES')
+      redis.call('ZADD', ring, tonumber(last[2]) + 1, project)
+      if running(root, job) then
+        next_segment(root, job)
+        wanted = wanted - 1
+      end
+    end
+  end
+end
+
+local function enqueue(root, job, now)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'first', 'timeout_ms')
+  local ring = root .. ':projects:' .. f[1] .. ':' .. f[2]
+  redis.call('ZADD', root .. ':live', now + tonumber(f[5]), job)
+  redis.call('HINCRBY', root .. ':projectlive', f[3], 1)
+  redis.call('ZADD', root .. ':queued:' .. f[1], now, job)
+  redis.call('RPUSH', root .. ':backlog:' .. f[1] .. ':' .. f[2] .. ':' .. f[3], job)
+  if not redis.call('ZSCORE', ring, f[3]) then
+    local oldest = redis.call('ZRANGE', ring, 0, 0, 'WITHSCORES')
+    redis.call('ZADD', ring, oldest[2] or 0, f[3])
+  end
+  dispatch(root, f[1], f[2], f[4], now)
+end
+
+-- nothing of the job waits any more, and whoever is at it hears that it is over
+local function withdraw(root, job)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'state')
+  if f[4] == 'queued' then
+    redis.call('LREM', root .. ':backlog:' .. f[1] .. ':' .. f[2] .. ':' .. f[3], 0, job)
+    redis.call('ZREM', root .. ':queued:' .. f[1], job)
+  end
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
+    local _, _, _, stage = split_task(task)
+    unready(root, task, f[1], stage)
+  end
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
+    tell(root, redis.call('HGET', root .. ':task:' .. task, 'worker'), 'closed', task)
+  end
+end
+
+-- the job is over: nothing of it can be claimed, renewed or committed any more
+local function terminate(root, job, state, now)
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s')
+  withdraw(root, job)
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
+    local _, _, _, stage = split_task(task)
+    release(root, task, job, f[1], stage)
+  end
+  redis.call('HSET', key, 'state', state, 'finished', now)
+  redis.call('HINCRBY', key, 'version', 1)
+  redis.call('ZREM', root .. ':live', job)
+  if redis.call('HINCRBY', root .. ':projectlive', f[2], -1) <= 0 then
+    redis.call('HDEL', root .. ':projectlive', f[2])
+  end
+  if f[3] == '1' then redis.call('XADD', root .. ':outbox', '*', 'type', 'audio.job.' .. state, 'job', job) end
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
+    redis.call('EXPIRE', root .. ':task:' .. task, f[4])
+  end
+  for _, part in ipairs({'job', 'tasks', 'segments', 'owned'}) do
+    redis.call('EXPIRE', root .. ':' .. part .. ':' .. job, f[4])
+  end
+end
+
+-- one compare-and-set; a cancelled job waits for its owners to let go, any other end is at once
+local function end_job(root, job, state, problem, now)
+  local key = root .. ':job:' .. job
+  local was = redis.call('HGET', key, 'state')
+  if not was then
+    redis.call('ZREM', root .. ':live', job)
+    return 'unknown'
+  end
+  if was ~= 'queued' and was ~= 'running' and was ~= 'cancelling' then return was end
+  if problem ~= '' and was ~= 'cancelling' then redis.call('HSET', key, 'error', problem) end
+  if state == 'cancelled' and redis.call('SCARD', root .. ':owned:' .. job) > 0 then
+    withdraw(root, job)
+    if was ~= 'cancelling' then
+      redis.call('HSET', key, 'state', 'cancelling')
+      redis.call('HINCRBY', key, 'version', 1)
+    end
+    return 'cancelling'
+  end
+  if was == 'cancelling' then state = 'cancelled' end
+  terminate(root, job, state, now)
+  return state
+end
+
+local function settle_cancelled(root, job, now)
+  if redis.call('HGET', root .. ':job:' .. job, 'state') == 'cancelling'
+    and redis.call('SCARD', root .. ':owned:' .. job) == 0 then
+    terminate(root, job, 'cancelled', now)
+  end
+end
+
+-- record ['field', value, …], segments [text, …], limits -> {answer, job or depth}
+function F.submit(keys, args)
+  local root, job, idem, idem_ttl, max_queued, max_project = keys[1], args[1], args[2], args[3], tonumber(args[4]), tonumber(args[5])
+  local record = cjson.decode(args[6])
+  local key = root .. ':job:' .. job
+  if redis.call('EXISTS', key) == 1 then return {'ok', job} end
+  if idem ~= '' then
+    local earlier = redis.call('GET', root .. ':idem:' .. idem)
+    if earlier then return {'exists', earlier} end
+  end
+  local depth = redis.call('ZCARD', root .. ':queued:' .. record.model)
+  if depth >= max_queued then return {'full', depth} end
+  if max_project > 0 and tonumber(redis.call('HGET', root .. ':projectlive', record.project) or 0) >= max_project then
+    return {'quota', max_project}
+  end
+  local now = now_ms()
+  for field, value in pairs(record) do redis.call('HSET', key, field, value) end
+  redis.call('HSET', key, 'state', 'queued', 'take', 1, 'version', 1, 'created', now, 'segments', #args - 6,
+    'next', 0, 'joined', 0, 'waiting', 0, 'first', cjson.decode(record.stages)[1])
+  for i = 7, #args do redis.call('HSET', root .. ':segments:' .. job, i - 7, args[i]) end
+  if idem ~= '' then redis.call('SET', root .. ':idem:' .. idem, job, 'EX', idem_ttl) end
+  enqueue(root, job, now)
+  return {'ok', job}
+end
+
+function F.dispatch(keys, args)
+  dispatch(keys[1], args[1], args[2], args[3], now_ms())
+  return 'ok'
+end
+
+-- job, state (failed cancelled expired), problem -> the state the job is in now
+function F.end_job(keys, args)
+  return end_job(keys[1], args[1], args[2], args[3], now_ms())
+end
+
+-- a failed, cancelled or expired job starts a new take with new logs -> ok, unknown, or the state that forbids it
+function F.retry(keys, args)
+  local root, job = keys[1], args[1]
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'state', 'take')
+  if not f[1] or redis.call('EXISTS', root .. ':segments:' .. job) == 0 then return 'unknown' end
+  if f[1] ~= 'failed' and f[1] ~= 'cancelled' and f[1] ~= 'expired' then return f[1] end
+  redis.call('DEL', root .. ':tasks:' .. job, root .. ':owned:' .. job)
+  redis.call('ZREM', root .. ':dead', job)
+  redis.call('HDEL', key, 'error', 'finished', 'started', 'dead_task', 'samples')
+  redis.call('HSET', key, 'state', 'queued', 'take', tonumber(f[2]) + 1, 'next', 0, 'joined', 0, 'waiting', 0)
+  redis.call('HINCRBY', key, 'version', 1)
+  redis.call('PERSIST', key)
+  redis.call('PERSIST', root .. ':segments:' .. job)
+  enqueue(root, job, now_ms())
+  return 'ok'
+end

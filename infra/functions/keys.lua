@@ -1,0 +1,114 @@
+#!lua name=@LIBRARY@
+
+-- The stage log protocol: every step that must be atomic. The files of this folder are loaded as one library.
+-- KEYS[1] is a shard's root, such as "tts:{0}"; every key below starts with it, so all keys of a shard lie on one
+-- server. Times are server milliseconds.
+--
+-- Control server
+--   job:<job>            hash   the job record; `state` is queued running cancelling succeeded failed cancelled expired
+--   segments:<job>       hash   segment index -> text
+--   tasks:<job>          set    every task that was ever made ready
+--   owned:<job>          set    tasks that a worker holds now
+--   task:<task>          hash   state (ready leased done), epoch, token, worker, attempts, pos, mark, solo, from, rid,
+--                               class
+--   ready:<pool>:<class> stream tasks that wait for a worker of the pool; an entry is deleted by the claim
+--   pass:<pool>          hash   class -> virtual time already served (stride scheduling)
+--   leases               zset   task -> end of lease
+--   backlog:<model>:<class>:<project> list   jobs not yet dispatched
+--   projects:<model>:<class>          zset   projects with a backlog -> when last served
+--   queued:<model>       zset   jobs that nobody has started -> when submitted
+--   live                 zset   jobs not ended -> deadline
+--   projectlive          hash   project -> jobs not ended
+--   idem:<key>           string job id of an idempotency key
+--   workers:<pool>       zset   worker -> when its registration lapses
+--   slots:<pool>         hash   worker -> slots
+--   leased               hash   pool -> tasks held now
+--   worker:<worker>      hash   last claim per pool, heartbeat report
+--   inbox:<reader>       stream hints for one reader process, on each server that it reads from
+--   dead                 zset   jobs given up on -> when
+--   outbox               stream events to be told to the outside
+--   expiry               zset   stored objects -> second at which they are to be deleted
+--
+-- Either server (a log lives wholly on one)
+--   log:<log>            stream chunks; entry <end>-0 is a chunk, <end>-1 its marks, <end>-2 the trailer
+--   log:<log>:meta       hash   token, first, end, last (start of the last chunk), crc, cursor, header, trailer, closed
+--   log:<log>:subs       set    inboxes that follow the log
+--   pressure             string present while memory is above its mark
+
+local CLASSES = {'interactive', 'normal', 'batch'}
+local WEIGHT = {interactive = 8, normal = 3, batch = 1}
+local AGED_MS = 600000
+local HINT_BYTES = 8192
+local INBOX_LEN = 4096
+local DEAD_S = 604800
+local WORKER_S = 60
+
+local function now_ms()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function epoch_of(token)
+  return tonumber(string.match(token, '^(%d+):'))
+end
+
+local function running(root, job)
+  local state = redis.call('HGET', root .. ':job:' .. job, 'state')
+  return state == 'queued' or state == 'running'
+end
+
+local function split_task(task)
+  local job, take, segment, stage = string.match(task, '^([^/]+)/([^/]+)/([^/]+)/([^/]+)$')
+  return job, take, segment, stage
+end
+
+-- whether a task may still be worked on: its job goes on, and with this very take
+local function current(root, task)
+  local job, take = split_task(task)
+  return running(root, job) and redis.call('HGET', root .. ':job:' .. job, 'take') == take
+end
+
+-- farm stages serve every model from one pool; a model's stages have pools of their own
+local function pool_of(model, stage)
+  if stage == 'finish' or stage == 'store' then return 'farm/' .. stage end
+  return model .. '/' .. stage
+end
+
+local function ready(root, task, model, stage, class, version)
+  local key = root .. ':task:' .. task
+  local rid = redis.call('XADD', root .. ':ready:' .. pool_of(model, stage) .. ':' .. class, '*', 't', task, 'v', version)
+  redis.call('HSET', key, 'state', 'ready', 'rid', rid, 'class', class)
+  redis.call('SADD', root .. ':tasks:' .. split_task(task), task)
+end
+
+local function ready_first_time(root, task, model, stage, class, version)
+  if redis.call('EXISTS', root .. ':task:' .. task) == 0 then ready(root, task, model, stage, class, version) end
+end
+
+-- take a task's entry out of its ready queue, if it stands in one
+local function unready(root, task, model, stage)
+  local entry = redis.call('HMGET', root .. ':task:' .. task, 'rid', 'class', 'state')
+  if entry[3] == 'ready' then
+    redis.call('XDEL', root .. ':ready:' .. pool_of(model, stage) .. ':' .. entry[2], entry[1])
+  end
+end
+
+local function release(root, task, job, model, stage)
+  if redis.call('SREM', root .. ':owned:' .. job, task) == 1 then
+    redis.call('ZREM', root .. ':leases', task)
+    redis.call('HINCRBY', root .. ':leased', pool_of(model, stage), -1)
+  end
+end
+
+local function tell(root, inbox, ...)
+  return redis.call('XADD', root .. ':inbox:' .. inbox, 'NOMKSTREAM', 'MAXLEN', '~', INBOX_LEN, '*', ...)
+end
+
+local function tell_followers(root, log, except, ...)
+  local subs = root .. ':log:' .. log .. ':subs'
+  for _, inbox in ipairs(redis.call('SMEMBERS', subs)) do
+    if inbox ~= except and not tell(root, inbox, 'l', log, ...) then redis.call('SREM', subs, inbox) end
+  end
+end
+
+local F = {}

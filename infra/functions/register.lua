@@ -1,0 +1,10 @@
+-- Only what adds work is refused when memory is full; what moves work on or ends it may always run.
+local ADDS_WORK = {'submit', 'retry'}
+local MOVES_WORK = {'dispatch', 'claim', 'renew', 'handback', 'commit', 'advance', 'reopen', 'reap', 'end_job', 'beat', 'leave',
+  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep', 'poke', 'press', 'expire'}
+for i = 1, #ADDS_WORK do
+  redis.register_function('@PREFIX@' .. ADDS_WORK[i], F[ADDS_WORK[i]])
+end
+for i = 1, #MOVES_WORK do
+  redis.register_function{function_name = '@PREFIX@' .. MOVES_WORK[i], callback = F[MOVES_WORK[i]], flags = {'allow-oom'}}
+end

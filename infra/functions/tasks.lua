@@ -1,0 +1,297 @@
+-- Tasks: claims, leases, attempts, and the workers that hold them.
+
+-- what an owner may still do with its task
+local function standing(root, task, token)
+  local f = redis.call('HMGET', root .. ':task:' .. task, 'state', 'token')
+  if f[2] ~= token then return 'fenced' end
+  if f[1] == 'done' then return 'done' end
+  if f[1] ~= 'leased' then return 'fenced' end
+  if not current(root, task) then return 'closed' end
+  return 'ok'
+end
+
+-- one more failed try; gives the job up when there have been too many. True when it was given up.
+local function count_attempt(root, task, job, problem, now)
+  local key = root .. ':task:' .. task
+  local attempts = redis.call('HINCRBY', key, 'attempts', 1)
+  redis.call('HSET', key, 'solo', 1)
+  if attempts < tonumber(redis.call('HGET', root .. ':job:' .. job, 'max_attempts')) then return false end
+  redis.call('ZADD', root .. ':dead', now, job)
+  end_job(root, job, 'failed', problem, now)
+  redis.call('HSET', root .. ':job:' .. job, 'dead_task', task)
+  redis.call('EXPIRE', root .. ':job:' .. job, DEAD_S)
+  redis.call('EXPIRE', root .. ':segments:' .. job, DEAD_S)
+  return true
+end
+
+local function again(root, task, job, stage)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'payload')
+  ready(root, task, f[1], stage, f[2], f[3])
+end
+
+-- classes with something ready: those whose oldest entry has aged go first, then the one with the least virtual time
+local function classes_in_order(root, pool, now)
+  local waiting = {}
+  for rank, class in ipairs(CLASSES) do
+    local head = redis.call('XRANGE', root .. ':ready:' .. pool .. ':' .. class, '-', '+', 'COUNT', 1)[1]
+    if head then
+      local aged = now - tonumber(string.match(head[1], '^%d+')) > AGED_MS
+      local pass = tonumber(redis.call('HGET', root .. ':pass:' .. pool, class) or 0)
+      waiting[#waiting + 1] = {class = class, rank = rank, pass = pass, aged = aged}
+    end
+  end
+  table.sort(waiting, function(a, b)
+    if a.aged ~= b.aged then return a.aged end
+    if a.pass ~= b.pass then return a.pass < b.pass end
+    return a.rank < b.rank
+  end)
+  return waiting
+end
+
+-- the served class pays 1/weight; classes that were idle start where the least of the waiting ones stands
+local function charge(root, pool, served, waiting)
+  local key, least = root .. ':pass:' .. pool, served.pass
+  for _, other in ipairs(waiting) do least = math.min(least, other.pass) end
+  for _, class in ipairs(CLASSES) do
+    if tonumber(redis.call('HGET', key, class) or 0) < least then redis.call('HSET', key, class, least) end
+  end
+  redis.call('HSET', key, served.class, served.pass + 1 / WEIGHT[served.class])
+end
+
+local function successor(root, job, take, stage, stages)
+  if stage == 'store' then return nil end
+  if stage == 'finish' then return job .. '/' .. take .. '/j/store', 'store' end
+  for i, name in ipairs(stages) do
+    if name == stage and i < #stages then return nil, stages[i + 1] end
+  end
+  return job .. '/' .. take .. '/j/finish', 'finish'
+end
+
+local function claim_answer(root, task, token)
+  local job, take, segment, stage = split_task(task)
+  local t = redis.call('HMGET', root .. ':task:' .. task, 'attempts', 'solo', 'from')
+  local j = redis.call('HMGET', root .. ':job:' .. job, 'model', 'stages', 'segments', 'joined', 'request', 'live',
+    'retention_s', 'class', 'created', 'samples')
+  local text = redis.call('HGET', root .. ':segments:' .. job, segment) or ''
+  local now = now_ms()
+  local left = tonumber(redis.call('ZSCORE', root .. ':live', job) or 0) - now
+  return {'task', task, token, text, t[1] or '0', t[2] or '0', t[3] or '-1', j[1], j[2], j[3], j[4], j[5], j[6], j[7],
+    tostring(left), j[8], tostring(now - tonumber(j[9])), j[10] or '0'}
+end
+
+-- the first entry that this worker's version can read; its place in the queue is given up for good
+local function take_entry(root, pool, class, version, open_slots)
+  local queue, from = root .. ':ready:' .. pool .. ':' .. class, '-'
+  while from do
+    local entries = redis.call('XRANGE', queue, from, '+', 'COUNT', 16)
+    for _, entry in ipairs(entries) do
+      local task = entry[2][2]
+      if not current(root, task) or redis.call('HGET', root .. ':task:' .. task, 'state') ~= 'ready' then
+        redis.call('XDEL', queue, entry[1])
+      elseif tonumber(entry[2][4]) <= version then
+        if open_slots > 0 and redis.call('HGET', root .. ':task:' .. task, 'solo') == '1' then return nil, true end
+        redis.call('XDEL', queue, entry[1])
+        return task
+      end
+    end
+    from = #entries == 16 and '(' .. entries[16][1]
+  end
+end
+
+-- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
+local function pick(root, pool, version, open_slots, now)
+  local waiting = classes_in_order(root, pool, now)
+  for _, candidate in ipairs(waiting) do
+    local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
+    if task then charge(root, pool, candidate, waiting) end
+    if task or alone then return task, alone end
+  end
+end
+
+-- pool, worker, nonce, lease ms, version, open slots -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
+function F.claim(keys, args)
+  local root, pool, worker, nonce = keys[1], args[1], args[2], args[3]
+  local lease_ms, version, open_slots = tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
+  local me = root .. ':worker:' .. worker
+  local last = redis.call('HMGET', me, 'nonce:' .. pool, 'task:' .. pool)
+  if last[1] == nonce then  -- a repeated command gets the first one's answer, unless the lease has lapsed meanwhile
+    local token = redis.call('HGET', root .. ':task:' .. last[2], 'token')
+    local held = redis.call('SISMEMBER', root .. ':owned:' .. split_task(last[2]), last[2]) == 1
+    if held and string.match(token, ':(.*)$') == nonce then return claim_answer(root, last[2], token) end
+    return {'none'}
+  end
+  local now = now_ms()
+  local model, pool_stage = string.match(pool, '^(.*)/([^/]+)$')
+  if model ~= 'farm' then for _, class in ipairs(CLASSES) do dispatch(root, model, class, pool_stage, now) end end
+  local task, alone = pick(root, pool, version, open_slots, now)
+  if alone then return {'alone'} end
+  if not task then return {'none'} end
+  local job, take, segment, stage = split_task(task)
+  local job_key, key = root .. ':job:' .. job, root .. ':task:' .. task
+  local epoch = redis.call('HINCRBY', key, 'epoch', 1)
+  local token = epoch .. ':' .. nonce
+  redis.call('HSET', key, 'state', 'leased', 'token', token, 'worker', worker)
+  redis.call('HSET', me, 'nonce:' .. pool, nonce, 'task:' .. pool, task)
+  redis.call('EXPIRE', me, WORKER_S, 'NX')
+  redis.call('ZADD', root .. ':leases', now + lease_ms, task)
+  redis.call('SADD', root .. ':owned:' .. job, task)
+  redis.call('HINCRBY', root .. ':leased', pool, 1)
+  local f = redis.call('HMGET', job_key, 'state', 'stages', 'model', 'class', 'first', 'payload')
+  if f[1] == 'queued' then
+    redis.call('HSET', job_key, 'state', 'running', 'started', now)
+    redis.call('HINCRBY', job_key, 'version', 1)
+    redis.call('ZREM', root .. ':queued:' .. f[3], job)
+  end
+  local follower, follower_stage = successor(root, job, take, stage, cjson.decode(f[2]))
+  if follower_stage then
+    follower = follower or (job .. '/' .. take .. '/' .. segment .. '/' .. follower_stage)
+    ready_first_time(root, follower, f[3], follower_stage, f[4], f[6])
+  end
+  if stage == f[5] and epoch == 1 then
+    redis.call('HSET', job_key, 'waiting', 0)
+    next_segment(root, job)
+  end
+  return claim_answer(root, task, token)
+end
+
+-- lease ms, then (task, token, position)… -> one of ok fenced closed done for each, each followed by segments joined
+function F.renew(keys, args)
+  local root, until_ms, answers = keys[1], now_ms() + tonumber(args[1]), {}
+  for i = 2, #args, 3 do
+    local task = args[i]
+    local job = split_task(task)
+    local verdict = standing(root, task, args[i + 1])
+    if verdict == 'ok' then
+      redis.call('HSET', root .. ':task:' .. task, 'pos', args[i + 2])
+      redis.call('ZADD', root .. ':leases', until_ms, task)
+    end
+    answers[#answers + 1] = verdict
+    answers[#answers + 1] = tonumber(redis.call('HGET', root .. ':job:' .. job, 'joined') or 0)
+  end
+  return answers
+end
+
+-- task, token, problem ('' = drained or preempted: no attempt counted) -> ok fenced closed failed
+function F.handback(keys, args)
+  local root, task, now = keys[1], args[1], now_ms()
+  local job, _, _, stage = split_task(task)
+  local verdict = standing(root, task, args[2])
+  if verdict ~= 'ok' and verdict ~= 'closed' then return verdict end
+  release(root, task, job, redis.call('HGET', root .. ':job:' .. job, 'model'), stage)
+  redis.call('HSET', root .. ':task:' .. task, 'state', 'free')
+  if verdict == 'closed' then
+    settle_cancelled(root, job, now)
+    return verdict
+  end
+  if args[3] ~= '' and count_attempt(root, task, job, args[3], now) then return 'failed' end
+  again(root, task, job, stage)
+  return 'ok'
+end
+
+-- task, token, result ('' except for store: the job's result record) -> ok fenced closed
+function F.commit(keys, args)
+  local root, task = keys[1], args[1]
+  local job, _, _, stage = split_task(task)
+  local verdict = standing(root, task, args[2])
+  if verdict == 'done' then return 'ok' end
+  if verdict ~= 'ok' then return verdict end
+  release(root, task, job, redis.call('HGET', root .. ':job:' .. job, 'model'), stage)
+  redis.call('HSET', root .. ':task:' .. task, 'state', 'done')
+  redis.call('HDEL', root .. ':task:' .. task, 'from')
+  if args[3] ~= '' then
+    redis.call('HSET', root .. ':job:' .. job, 'result', args[3])
+    terminate(root, job, 'succeeded', now_ms())
+  else
+    next_segment(root, job)
+  end
+  return 'ok'
+end
+
+-- finish's task, token, segments joined, samples in out: lets the next segments start -> ok fenced closed done
+function F.advance(keys, args)
+  local root, task = keys[1], args[1]
+  local job = split_task(task)
+  local verdict = standing(root, task, args[2])
+  if verdict ~= 'ok' then return verdict end
+  redis.call('HSET', root .. ':job:' .. job, 'joined', args[3], 'samples', args[4])
+  redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
+  next_segment(root, job)
+  return 'ok'
+end
+
+-- task, position: a reader misses what the task wrote -> reopened, running (somebody is at it), closed
+function F.reopen(keys, args)
+  local root, task = keys[1], args[1]
+  local job, _, _, stage = split_task(task)
+  if not current(root, task) then return 'closed' end
+  local key = root .. ':task:' .. task
+  if redis.call('HGET', key, 'state') ~= 'done' then return 'running' end
+  redis.call('HSET', key, 'from', args[2])
+  again(root, task, job, stage)
+  return 'reopened'
+end
+
+local function reap_lease(root, task, now, ended)
+  local job, _, _, stage = split_task(task)
+  local key = root .. ':task:' .. task
+  release(root, task, job, redis.call('HGET', root .. ':job:' .. job, 'model') or '', stage)
+  redis.call('ZREM', root .. ':leases', task)
+  if not current(root, task) then
+    settle_cancelled(root, job, now)
+    return
+  end
+  redis.call('HSET', key, 'state', 'free')
+  local f = redis.call('HMGET', key, 'pos', 'mark')
+  if (f[1] or '0') == (f[2] or '0') then
+    local lost = cjson.encode({code = 'generation_failed', message = 'the worker at it was lost too often'})
+    if count_attempt(root, task, job, lost, now) then
+      ended[#ended + 1] = job
+      return
+    end
+  else
+    redis.call('HSET', key, 'mark', f[1])
+  end
+  again(root, task, job, stage)
+end
+
+-- at most n of each -> jobs that ended by it
+function F.reap(keys, args)
+  local root, now, ended = keys[1], now_ms(), {}
+  for _, task in ipairs(redis.call('ZRANGEBYSCORE', root .. ':leases', '-inf', now, 'LIMIT', 0, args[1])) do
+    reap_lease(root, task, now, ended)
+  end
+  for _, job in ipairs(redis.call('ZRANGEBYSCORE', root .. ':live', '-inf', now, 'LIMIT', 0, args[1])) do
+    local late = cjson.encode({code = 'deadline_exceeded', message = 'the job was not finished by its deadline'})
+    end_job(root, job, 'expired', late, now)
+    ended[#ended + 1] = job
+  end
+  redis.call('ZREMRANGEBYSCORE', root .. ':dead', '-inf', now - DEAD_S * 1000)
+  return ended
+end
+
+-- worker, report, lapse ms, then (pool, slots)…: the worker is alive and serves these pools
+function F.beat(keys, args)
+  local root, worker, now = keys[1], args[1], now_ms()
+  redis.call('HSET', root .. ':worker:' .. worker, 'report', args[2])
+  redis.call('PEXPIRE', root .. ':worker:' .. worker, args[3])
+  for i = 4, #args, 2 do
+    redis.call('ZADD', root .. ':workers:' .. args[i], now + tonumber(args[3]), worker)
+    redis.call('HSET', root .. ':slots:' .. args[i], worker, args[i + 1])
+    for _, gone in ipairs(redis.call('ZRANGEBYSCORE', root .. ':workers:' .. args[i], '-inf', now)) do
+      redis.call('ZREM', root .. ':workers:' .. args[i], gone)
+      redis.call('HDEL', root .. ':slots:' .. args[i], gone)
+    end
+  end
+  return 'ok'
+end
+
+-- worker, then pools…: the worker leaves
+function F.leave(keys, args)
+  local root, worker = keys[1], args[1]
+  for i = 2, #args do
+    redis.call('ZREM', root .. ':workers:' .. args[i], worker)
+    redis.call('HDEL', root .. ':slots:' .. args[i], worker)
+  end
+  redis.call('DEL', root .. ':worker:' .. worker)
+  return 'ok'
+end
