@@ -17,8 +17,8 @@ def group() -> None:
 @app.command("farm")
 def farm(
     concurrency: Annotated[str, typer.Option(help="Closed-loop clients, comma separated.")] = "1,4,16",
-    requests: Annotated[int, typer.Option(help="Requests at each level (at least two for each client).")] = 48,
-    rounds: Annotated[int, typer.Option(help="Times that all contenders take their turn.")] = 1,
+    requests: Annotated[int, typer.Option(help="Requests a turn (at least two for each client).")] = 24,
+    rounds: Annotated[int, typer.Option(help="Turns of every contender at every level.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Farm setting.")] = None,
 ) -> None:

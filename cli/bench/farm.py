@@ -1,13 +1,14 @@
 """`speechmill bench farm`: three contenders, side by side in one run."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,8 @@ from speechmill.infra.errors import FarmError
 
 MODEL = "hibari"
 START_S = 60.0
+Measure = Callable[[int, int], Level]
+"""(clients, requests) -> figures."""
 NAMES = {
     "in-process": "(a) same engine in-process",
     "wheel": "(b) wheel's int8 voice, FastAPI threads",
@@ -62,56 +65,66 @@ def serving(command: list[str], port: int) -> Iterator[str]:
             process.wait(60)
 
 
-def _in_process(levels: Sequence[int], requests: int, settings: Settings) -> dict[int, Level]:
+@contextlib.contextmanager
+def _in_process(settings: Settings) -> Iterator[Measure]:
     """In a process of its own: its memory and threads are not the load generator's."""
-    import json
+    stages = {name: override.model_dump(exclude_none=True) for name, override in settings.stages.items()}
+    command = [sys.executable, "-m", "speechmill.cli.bench.inprocess", MODEL, f"stages={json.dumps(stages)}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        source, sink = process.stdout, process.stdin
 
-    code = (
-        "import json, sys; from dataclasses import asdict;"
-        "from speechmill.cli.bench.inprocess import InProcess; from speechmill.configs.settings import load;"
-        f"contender = InProcess(load(assignments=sys.argv[1:]), {MODEL!r});"
-        f"print(json.dumps([asdict(contender.measure(n, max({requests}, 2 * n))) for n in {list(levels)}]))"
-    )
-    assignments = [f"stages={json.dumps({k: v.model_dump(exclude_none=True) for k, v in settings.stages.items()})}"]
-    done = subprocess.run([sys.executable, "-c", code, *assignments], capture_output=True, check=True)
-    return dict(zip(levels, (Level(**level) for level in json.loads(done.stdout)), strict=True))
+        def measure(clients: int, requests: int) -> Level:
+            sink.write(f"{clients} {requests}\n")
+            sink.flush()
+            return Level(**json.loads(source.readline()))
+
+        yield measure
+        sink.close()
 
 
-def _wheel(levels: Sequence[int], requests: int) -> dict[int, Level]:
+@contextlib.contextmanager
+def _wheel() -> Iterator[Measure]:
     port = free_port()
     with serving([sys.executable, "-m", "speechmill.cli.bench.wheel_server", str(port)], port) as base:
-        return {clients: measure_http(base, clients, max(requests, 2 * clients)) for clients in levels}
+        yield lambda clients, requests: measure_http(base, clients, requests)
 
 
-def _farm(levels: Sequence[int], requests: int, assignments: Sequence[str]) -> tuple[dict[int, Level], list[float]]:
+@contextlib.contextmanager
+def _farm(folder: str, assignments: Sequence[str]) -> Iterator[Measure]:
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="speechmill-bench-") as folder:
-        sets = [part for assignment in assignments for part in ("--set", assignment)]
-        command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder, *sets]
-        with serving(command, port) as base:
-            hops = measure_hops(running_valkey(Path(folder) / "valkey"), "bench")
-            return {clients: measure_http(base, clients, max(requests, 2 * clients)) for clients in levels}, hops
+    sets = [part for assignment in assignments for part in ("--set", assignment)]
+    command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder, *sets]
+    with serving(command, port) as base:
+        yield lambda clients, requests: measure_http(base, clients, requests)
 
 
 def compare(levels: Sequence[int], requests: int, rounds: int, assignments: Sequence[str]) -> dict[str, Any]:
-    """Measure, print, answer the figures. Each figure is the median over the rounds."""
-    settings = load(assignments=assignments)
+    """Measure, print, answer the figures: medians over the rounds, ratios taken within each round.
+
+    All contenders are up all the time and take turns at every level, so that a machine whose speed drifts slows all.
+    """
     console = Console()
-    taken: dict[str, list[dict[int, Level]]] = {name: [] for name in NAMES}
-    hops: list[float] = []
-    for number in range(rounds):
-        console.print(f"round {number + 1} of {rounds}: in-process, wheel, farm")
-        taken["in-process"].append(_in_process(levels, requests, settings))
-        taken["wheel"].append(_wheel(levels, requests))
-        farm, fresh_hops = _farm(levels, requests, assignments)
-        taken["farm"].append(farm)
-        hops += fresh_hops
-    figures = {name: {n: _median([one[n] for one in runs]) for n in levels} for name, runs in taken.items()}
-    console.print(_table(levels, figures))
+    taken: dict[str, dict[int, list[Level]]] = {name: {n: [] for n in levels} for name in NAMES}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="speechmill-bench-"))
+        contenders = {
+            "in-process": stack.enter_context(_in_process(load(assignments=assignments))),
+            "wheel": stack.enter_context(_wheel()),
+            "farm": stack.enter_context(_farm(folder, assignments)),
+        }
+        hops = measure_hops(running_valkey(Path(folder) / "valkey"), "bench")
+        for number in range(rounds):
+            console.print(f"round {number + 1} of {rounds}")
+            for clients in levels:
+                for name, measure in contenders.items():
+                    taken[name][clients].append(measure(clients, max(requests, 2 * clients)))
+    console.print(_table(levels, taken))
     hop = {"p50_ms": percentile(hops, 0.5), "p99_ms": percentile(hops, 0.99)}
     console.print(f"hop through Redis, process to process: p50 {hop['p50_ms']:.2f} ms, p99 {hop['p99_ms']:.2f} ms")
-    console.print(f"{os.cpu_count()} CPUs, {requests} requests of about 15 s of audio at each level, {rounds} rounds")
-    return {"levels": {name: {n: asdict(v) for n, v in by.items()} for name, by in figures.items()}, "hop": hop}
+    console.print(f"{os.cpu_count()} CPUs, {requests} requests of about 15 s of audio a turn, {rounds} rounds")
+    return {"levels": {name: {n: asdict(_median(v)) for n, v in by.items()} for name, by in taken.items()}, "hop": hop}
 
 
 def _median(levels: list[Level]) -> Level:
@@ -119,13 +132,14 @@ def _median(levels: list[Level]) -> Level:
     return Level(**{name: median(one[name] for one in fields) for name in fields[0]})
 
 
-def _table(levels: Sequence[int], figures: dict[str, dict[int, Level]]) -> Table:
+def _table(levels: Sequence[int], taken: dict[str, dict[int, list[Level]]]) -> Table:
     table = Table("contender", "clients", "first p50 ms", "first p95 ms", "audio s/s", "÷ (a)")
     for clients in levels:
-        base = figures["in-process"][clients].audio_per_s
+        base = [level.audio_per_s for level in taken["in-process"][clients]]
         for name, label in NAMES.items():
-            level = figures[name][clients]
+            level = _median(taken[name][clients])
             cells = (f"{level.first_p50_ms:.1f}", f"{level.first_p95_ms:.1f}", f"{level.audio_per_s:.1f}")
-            table.add_row(label, str(clients), *cells, f"{level.audio_per_s / base:.2f}")
+            ratio = median(one.audio_per_s / other for one, other in zip(taken[name][clients], base, strict=True))
+            table.add_row(label, str(clients), *cells, f"{ratio:.2f}")
         table.add_section()
     return table

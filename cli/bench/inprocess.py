@@ -1,12 +1,14 @@
 """The contender that the farm is measured against: the same stages, batcher and chunking in one process, no Redis."""
 
 import itertools
+import json
+import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from speechmill.cli.bench.load import Level, Sample, summarise
 from speechmill.cli.bench.texts import request_text
-from speechmill.configs.settings import Settings, StageOverride
+from speechmill.configs.settings import Settings, StageOverride, load
 from speechmill.infra.keys import Task, new_id
 from speechmill.infra.messages import Claim, SpeechRequest
 from speechmill.infra.segments import split
@@ -152,3 +154,16 @@ class InProcess:
             return
         for one in chunks:
             self._runners[index].stage.feed(follower.slot, one)
+
+
+def main() -> None:
+    """Answer lines of `clients requests` on standard input with figures as JSON, one line each."""
+    contender = InProcess(load(assignments=sys.argv[2:]), sys.argv[1])
+    for line in sys.stdin:
+        clients, requests = map(int, line.split())
+        sys.stdout.write(json.dumps(asdict(contender.measure(clients, requests))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
