@@ -1,8 +1,10 @@
 """What one API process holds: settings, clients, the inbox, and what it knows of the workers."""
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -23,6 +25,7 @@ from speechmill.models.registry import cards
 
 log = logging.getLogger(__name__)
 STALE_S = 0.5
+TOO_STALE_S = 2.0
 """How old what we know of the workers may be."""
 STORE_THREADS = 4
 """Of their own: an object store that hangs must not take those that encode."""
@@ -79,11 +82,23 @@ class FarmState:
         return tuple(known[name] for name in settings.models)
 
     async def state(self, card: ModelCard, fresh: bool = False) -> ModelState:
-        """Workers and queues of a model, at most `STALE_S` old."""
+        """Workers and queues of a model, at most `TOO_STALE_S` old; what is `STALE_S` old is read anew on the side."""
         read, state = self._states.get(card.id, (0.0, None))
-        if fresh or state is None or time.monotonic() - read > STALE_S:
-            state = await self._read_state(card)
-            self._states[card.id] = (time.monotonic(), state)
+        age_s = time.monotonic() - read
+        if fresh or state is None or age_s > TOO_STALE_S:
+            return await self._refresh(card)
+        if age_s > STALE_S:
+            self._states[card.id] = (time.monotonic(), state)  # one reader is enough
+            self._beside(self._refresh_if_possible(card))
+        return state
+
+    async def _refresh_if_possible(self, card: ModelCard) -> None:
+        with contextlib.suppress(RedisError):  # whoever submits next hears of it
+            await self._refresh(card)
+
+    async def _refresh(self, card: ModelCard) -> ModelState:
+        state = await self._read_state(card)
+        self._states[card.id] = (time.monotonic(), state)
         return state
 
     async def _read_state(self, card: ModelCard) -> ModelState:
@@ -160,7 +175,10 @@ class FarmState:
     def cancel_soon(self, job: str, reason: str, error: str = "") -> None:
         """The same beside the request that is going away."""
         self.metrics.cancelled.labels(reason).inc()
-        task = asyncio.create_task(self._cancel_at_last(job, reason, error))
+        self._beside(self._cancel_at_last(job, reason, error))
+
+    def _beside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

@@ -33,7 +33,9 @@ def load(name: str, options: StageOptions) -> Stage:
 class _Speech:
     """A prosody slot."""
 
+    text: str
     utterances: list[Utterance]
+    """Of the text; empty until the first step reads it, which takes milliseconds that more urgent slots may need."""
     speed: float
     spoken: int
     """Utterances in the log."""
@@ -56,12 +58,8 @@ class ProsodyStage:
         self.close(-1)
 
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
-        utterances = self._reader.read(task.text)
-        if not utterances:
-            message = "this voice reads English and found nothing in the text that it can pronounce"
-            raise SlotFailed(slot, message, "invalid_value")
         spoken = int.from_bytes(resume.cursor, "little")
-        self._slots[slot] = _Speech(utterances, _speed(task.params), spoken, resume.end)
+        self._slots[slot] = _Speech(task.text, [], _speed(task.params), spoken, resume.end)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
         raise NotImplementedError("prosody takes its text from the task")
@@ -76,6 +74,11 @@ class ProsodyStage:
         self._slots.pop(slot, None)
 
     def _next(self, slot: int, speech: _Speech) -> Emission:
+        if not speech.utterances:
+            speech.utterances = self._reader.read(speech.text)
+        if not speech.utterances:
+            message = "this voice reads English and found nothing in the text that it can pronounce"
+            raise SlotFailed(slot, message, "invalid_value")
         if speech.spoken == len(speech.utterances):
             return Emission(slot, final=True)
         utterance = speech.utterances[speech.spoken]

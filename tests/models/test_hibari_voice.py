@@ -194,8 +194,11 @@ def test_speed_divides_the_length(speed: float) -> None:
 
 
 def test_text_that_cannot_be_spoken_fails_its_slot_alone() -> None:
+    prosody = loaded("hibari", "prosody")
+    prosody.open(3, task("你好"), Resume())
     with pytest.raises(SlotFailed, match="English") as failure:
-        loaded("hibari", "prosody").open(3, task("你好"), Resume())
+        prosody.step([3])
+    prosody.close(3)
     assert (failure.value.slot, failure.value.code) == (3, "invalid_value")
 
 
