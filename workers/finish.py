@@ -13,14 +13,16 @@ from speechmill.models.stage import Chunk, Emission, Mark, Resume, SlotFailed, S
 from speechmill.workers.filters import Filters
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FarmTask(StageTask):
     """What the farm's own stages need besides."""
 
-    request: SpeechRequest = None  # type: ignore[assignment]  # dataclass order: the base's fields have defaults
-    segments: int = 0
-    native_rate: int = 0
-    token: str = ""
+    request: SpeechRequest
+    segments: int
+    native_rate: int
+    """Of the model's PCM, in Hz."""
+    token: str
+    """Of the claim: part of the stored object's key."""
 
 
 @dataclass(frozen=True, slots=True)

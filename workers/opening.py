@@ -1,9 +1,10 @@
 """From a claim to what a stage is opened with."""
 
 import json
+from typing import Any
 
 from speechmill.infra.keys import FARM_STAGES
-from speechmill.infra.messages import Claim
+from speechmill.infra.messages import PAYLOAD_VERSION, Claim
 from speechmill.models.registry import cards
 from speechmill.models.stage import StageTask
 from speechmill.workers.finish import FarmTask
@@ -12,7 +13,7 @@ from speechmill.workers.finish import FarmTask
 def stage_task(claim: Claim) -> StageTask:
     """The task in the stage's own terms; the farm's stages are told about the job as well."""
     task, request = claim.task, claim.request
-    common = {
+    common: dict[str, Any] = {
         "job": task.job,
         "take": task.take,
         "segment": task.segment if task.segment is not None else -1,
@@ -23,16 +24,17 @@ def stage_task(claim: Claim) -> StageTask:
         "live": claim.live,
     }
     if task.stage not in FARM_STAGES:
-        return StageTask(**common)  # type: ignore[arg-type]
+        return StageTask(**common)
     native = cards()[claim.model].sample_rate
-    return FarmTask(**common, request=request, segments=claim.segments, native_rate=native, token=claim.token)  # type: ignore[arg-type]
+    return FarmTask(**common, request=request, segments=claim.segments, native_rate=native, token=claim.token)
 
 
 def log_header(claim: Claim) -> str:
-    """What the task's log holds, as JSON: unit, rate (per second), dtype and channels."""
+    """What the task's log holds, as JSON: unit, rate (per second), dtype, channels and payload version."""
     request, card = claim.request, cards()[claim.model]
     if claim.task.stage in FARM_STAGES:
-        layout = {"unit": "pcm", "rate": request.sample_rate, "dtype": "s16le", "channels": request.channels}
+        layout: dict[str, Any] = {"unit": "pcm", "rate": request.sample_rate, "dtype": "s16le"}
+        layout |= {"channels": request.channels, "version": PAYLOAD_VERSION}
     else:
-        layout = card.stage(claim.task.stage).model_dump(include={"unit", "rate", "dtype", "channels"})
+        layout = card.stage(claim.task.stage).model_dump(include={"unit", "rate", "dtype", "channels", "version"})
     return json.dumps(layout)

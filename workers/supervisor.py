@@ -28,7 +28,7 @@ STEADY_S = 30.0
 POLL_S = 0.1
 GRACE_S = 5.0
 """What a child may take beyond its own drain before it is killed."""
-TELL_AFTER_S = 1.0
+TELL_AFTER_S = 2.5
 LOG_BYTES = 16 << 20
 
 

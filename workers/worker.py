@@ -32,7 +32,7 @@ from speechmill.workers.outlet import Hooks, Outlet
 from speechmill.workers.runner import Runner
 from speechmill.workers.spiller import Spiller
 from speechmill.workers.store import Store
-from speechmill.workers.work import Work
+from speechmill.workers.work import Outcome, Work
 
 log = logging.getLogger(__name__)
 FARM_SLOTS = 128
@@ -125,18 +125,17 @@ class Worker:
         self._loop.hand_over = self._intake.hand_over
 
     def _farm_runner(self, name: str) -> Runner:
-        stage: Stage = Finish() if name == "finish" else Store(self._objects, self._register, self._uploads, self._wake)
+        stage: Stage = Finish()
+        if name == "store":
+            stage = Store(self._objects, self._register, self._uploads, lambda: self._loop.wake())
         card = StageCard(name=name, unit="pcm", rate=1.0, dtype="s16le", slots=FARM_SLOTS)
         return Runner(f"farm/{name}", card, stage, FARM_SLOTS, light=True)
 
     def _register(self, key: str, due: float) -> None:
         register_object(self._client, key, due)
 
-    def _wake(self) -> None:
-        self._loop.wake()
-
-    def _outcome(self, outcome: object) -> None:
-        self._outlet.put(outcome)  # type: ignore[arg-type]
+    def _outcome(self, outcome: Outcome) -> None:
+        self._outlet.put(outcome)
 
     def _written(self, work: Work) -> None:
         self._spiller.note(work)

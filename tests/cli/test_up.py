@@ -150,4 +150,5 @@ def test_ctrl_c_ends_every_process(farm: Up) -> None:
     farm.process.send_signal(signal.SIGINT)
     assert farm.wait() == 0, farm.lines
     assert [command for pid, command in started.items() if alive(pid)] == []
-    assert farm.lines[-2:] == ["speechmill: stopping", "speechmill: stopped"]
+    assert "speechmill: stopping" in farm.lines
+    assert farm.lines[-1] == "speechmill: stopped"

@@ -17,7 +17,7 @@ PAUSE_MS = 50
 
 def task(segments: int, rate: int = RATE, stretch: float = 1.0) -> FarmTask:
     request = SpeechRequest("v", 1, "wav", rate, 1, stretch=stretch, silence_ms=PAUSE_MS)
-    return FarmTask("job", 1, -1, "", "v", 1, request=request, segments=segments, native_rate=RATE)
+    return FarmTask("job", 1, -1, "", "v", 1, request=request, segments=segments, native_rate=RATE, token="1:a")
 
 
 def pcm(length: int, start: int = 0) -> bytes:
