@@ -77,11 +77,6 @@ def _check_durable(reply: Any) -> None:
         raise redis.TimeoutError("the server did not write to its disk in time")
 
 
-def entry_id(reply: Any) -> str:
-    """Of an entry just added."""
-    return cast(bytes, reply).decode()
-
-
 def _together(entries: list[Entry], count: int) -> list[Entry]:
     """A chunk is not read without its marks: one that a full reply ends with is left for the next read."""
     return entries[:-1] if 1 < count == len(entries) and entries[-1][0].endswith(b"-0") else entries

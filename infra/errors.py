@@ -2,11 +2,7 @@
 
 FarmError
 ├── BadInput            the request itself is at fault
-├── UnknownModel        no such model is served
 ├── Overloaded          not now: the queue is full, nobody works, memory is short, or we are shutting down
-├── DeadlineExceeded    the call's time ran out
-├── GenerationFailed    the model could not speak it
-├── LogLost             a stage log or a piece of it is gone and nobody can make it again
 ├── StoreUnavailable    the object store does not answer
 ├── ObjectExists        another object already has that key
 ├── EmbeddedFailed      an embedded server could not be started
@@ -35,10 +31,6 @@ class BadInput(FarmError):
         self.param = param
 
 
-class UnknownModel(FarmError):
-    code = "model_not_found"
-
-
 class Overloaded(FarmError):
     """Maps to 503; `retry_after_s` is an honest estimate."""
 
@@ -47,18 +39,6 @@ class Overloaded(FarmError):
     def __init__(self, message: str, code: str | None = None, retry_after_s: float = 1.0) -> None:
         super().__init__(message, code)
         self.retry_after_s = retry_after_s
-
-
-class DeadlineExceeded(FarmError):
-    code = "deadline_exceeded"
-
-
-class GenerationFailed(FarmError):
-    code = "generation_failed"
-
-
-class LogLost(FarmError):
-    code = "stream_expired"
 
 
 class StoreUnavailable(FarmError):

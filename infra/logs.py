@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import time
 from typing import Any
 
 _RESERVED = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
@@ -36,8 +35,3 @@ def configure(role: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("botocore", "boto3", "urllib3", "httpx", "httpcore", "kombu", "amqp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def elapsed_ms(since: float) -> float:
-    """Milliseconds since a `time.monotonic()` reading, for log lines."""
-    return round((time.monotonic() - since) * 1000, 1)
