@@ -99,6 +99,12 @@ class Farm:
         control, keys = self.client.server("control"), self.client.keys
         return {str(task): int(control.hget(keys.task(task), "epoch") or 0) for task in read_tasks(self.client, job)}
 
+    def done(self, job: str, stage: str) -> bool:
+        """Whether a task of this stage of the job is committed."""
+        control, keys = self.client.server("control"), self.client.keys
+        tasks = [task for task in read_tasks(self.client, job) if task.stage == stage]
+        return any(control.hget(keys.task(task), "state") == b"done" for task in tasks)
+
     def kill(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()

@@ -76,7 +76,6 @@ def test_a_job_that_nobody_owns_ends_at_once_when_it_is_cancelled(farm: Farm) ->
     farm.start_worker(["prosody"])
     farm.await_workers(["prosody"])
     job = farm.submit(TEXT[:1])
-    eventually(lambda: any("prosody" in name for name in farm.claims(job)), 10, "prosody has begun")
-    eventually(lambda: farm.leased("prosody") == 0, 10, "prosody is done, the decoder has not begun")
+    eventually(lambda: farm.done(job, "prosody"), 10, "prosody is done, the decoder has not begun")
     assert farm.client.run(end_job(job, "cancelled")) == "cancelled"
     assert farm.record(job).state == "cancelled"
