@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from speechmill.api.errors import ApiError
+from speechmill.api.schemas import INT64
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
@@ -43,6 +46,19 @@ def _depth(value: Any) -> int:
     return deepest
 
 
+def _numbers(value: Any) -> Iterator[int | float]:
+    """Every number in a value that is not nested too deeply."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(child)
+
+
+def _is_in_range(number: int | float) -> bool:
+    return -INT64 <= number < INT64 if isinstance(number, int) else isfinite(number)
+
+
 def _no_constant(name: str) -> float:
     raise ApiError(400, "invalid_json", f"{name} is not JSON")
 
@@ -74,6 +90,11 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
         raise late from None
     except ClientDisconnect:
         raise ApiError(400, "invalid_json", "the body ended early") from None
+    return parse_object(raw)
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """A JSON object. Raises ApiError 400."""
     if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ApiError(400, "invalid_json", f"the body has more than {MAX_VALUES} values")
     try:
@@ -84,4 +105,7 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
         raise ApiError(400, "invalid_json", "the body must be a JSON object")
     if _depth(body) > MAX_DEPTH:
         raise ApiError(400, "invalid_json", f"the body is nested deeper than {MAX_DEPTH} levels")
+    for name, value in body.items():
+        if not all(map(_is_in_range, _numbers(value))):
+            raise ApiError(400, "invalid_type", f"{name} holds a number beyond 64 bits", name)
     return body

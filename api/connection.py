@@ -36,10 +36,21 @@ class Connection(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timers()
+        super().connection_lost(exc)
+
+    def _stop_timers(self) -> None:
         for timer in (self._head_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
-        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Another protocol takes over, and must not find us still at work."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._refuse(ApiError(400, "invalid_value", "an answer is under way still on this connection"))
+            return
+        self._stop_timers()
+        super().handle_websocket_upgrade()
 
     # -- what comes in ----------------------------------------------------------------------------------------------
 

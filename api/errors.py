@@ -24,6 +24,12 @@ class ApiError(Exception):
         self.param = param
         self.extra = extra
         self.headers: dict[str, str] = {}
+        self.beside: dict[str, Any] = {}
+        """What stands next to the error object, where a client family looks for it."""
+
+
+class StreamBroken(Exception):
+    """Raised into the server after the headers are out, so that the connection is cut and not ended."""
 
 
 _TYPES = {
@@ -68,26 +74,39 @@ def from_job(error: dict[str, Any], job: str) -> ApiError:
 
 def overloaded(error: Overloaded) -> ApiError:
     """503 with an honest wait."""
-    wait_s = max(error.retry_after_s, 0.5)
-    answer = ApiError(503, error.code, str(error), retry_after_ms=math.ceil(wait_s * 1000))
-    answer.headers = {
-        "Retry-After": str(min(max(math.ceil(wait_s), 1), _MOST_RETRY_AFTER_S)),
-        "retry-after-ms": str(math.ceil(wait_s * 1000)),
-    }
-    return answer
+    return _later(ApiError(503, error.code, str(error)), min(max(error.retry_after_s, 0.5), _MOST_RETRY_AFTER_S))
 
 
-def respond(error: ApiError) -> JSONResponse:
-    """The error object, with the headers that steer the client's retries."""
-    body = {
+def limited(code: str, message: str, wait_s: float, headers: dict[str, str]) -> ApiError:
+    """429 with the time after which it would be answered otherwise."""
+    error = ApiError(429, code, message)
+    error.headers = dict(headers)
+    return _later(error, wait_s)
+
+
+def _later(error: ApiError, wait_s: float) -> ApiError:
+    wait_ms = math.ceil(wait_s * 1000)
+    error.extra["retry_after_ms"] = wait_ms
+    error.headers |= {"Retry-After": str(max(math.ceil(wait_s), 1)), "retry-after-ms": str(wait_ms)}
+    return error
+
+
+def error_object(error: ApiError) -> dict[str, Any]:
+    """What stands under `error` in every answer that is one (speech_api §0.3)."""
+    return {
         "message": error.message,
         "type": _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error"),
         "param": error.param,
         "code": error.code,
         **error.extra,
     }
+
+
+def respond(error: ApiError) -> JSONResponse:
+    """The error object, with the headers that steer the client's retries."""
     again = "true" if error.status in (429, 503) else "false"
-    return JSONResponse({"error": body}, error.status, {"x-should-retry": again, **error.headers})
+    body = {"error": error_object(error), **error.beside}
+    return JSONResponse(body, error.status, {"x-should-retry": again, **error.headers})
 
 
 def _framework(error: HTTPException) -> ApiError:
@@ -116,7 +135,8 @@ def translate(error: Exception) -> ApiError:
         return _framework(error)
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        return ApiError(400, "invalid_value", first["msg"], ".".join(str(part) for part in first["loc"][1:]) or None)
+        code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+        return ApiError(400, code, first["msg"], ".".join(str(part) for part in first["loc"][1:]) or None)
     return ApiError(500, "internal_error", "something went wrong on our side")
 
 

@@ -4,26 +4,30 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from redis.exceptions import RedisError
 
 from speechmill.api.listen import Listening
 from speechmill.api.metrics import Metrics
+from speechmill.api.remote import RemoteClips
 from speechmill.configs.settings import Settings
 from speechmill.infra.connect import make_async_client, make_objects
 from speechmill.infra.errors import ConfigError, Overloaded
 from speechmill.infra.jobs import parse_record, retirement
 from speechmill.infra.keys import FARM_STAGES, Task, out_log
 from speechmill.infra.messages import problem
+from speechmill.infra.precomputed import read_precomputed
 from speechmill.infra.protocol import close, end_job
 from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard
-from speechmill.models.registry import cards
+from speechmill.models.registry import served
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 STALE_S = 0.5
 TOO_STALE_S = 2.0
 """How old what we know of the workers may be."""
@@ -69,17 +73,25 @@ class FarmState:
         self._store_threads = ThreadPoolExecutor(STORE_THREADS, thread_name_prefix="store")
         self._store_answer: asyncio.Future[bool] | None = None
         self.listening = Listening(self.client, Spill(self.objects), self._store_threads)
+        self.remote = RemoteClips(settings)
         self.metrics = Metrics()
+        self.precomputed = read_precomputed(settings.voices.precomputed, self._precomputed_widths(), self.objects)
         self.draining = False
+        self.features_seen: dict[str, float] = {}
+        """Features that are in the store, and when that was so; see `features.py`."""
         self._states: dict[str, tuple[float, ModelState | None]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     @staticmethod
     def _served(settings: Settings) -> tuple[ModelCard, ...]:
-        known = cards()
-        if unknown := [name for name in settings.models if name not in known]:
-            raise ConfigError(f"unknown model {unknown[0]!r}; known: {', '.join(known)}")
-        return tuple(known[name] for name in settings.models)
+        try:
+            chosen = served(settings.models, settings.test.stand_in)
+        except LookupError as error:
+            raise ConfigError(str(error)) from None
+        for name, alias in settings.aliases.items():
+            if alias.model not in settings.models:
+                raise ConfigError(f"alias {name!r} stands for {alias.model!r}, which is not served")
+        return chosen
 
     async def state(self, card: ModelCard, fresh: bool = False) -> ModelState:
         """Workers and queues of a model, at most `TOO_STALE_S` old; what is `STALE_S` old is read anew on the side."""
@@ -104,8 +116,8 @@ class FarmState:
     async def _read_state(self, card: ModelCard) -> ModelState:
         server, keys = self.client.server("control"), self.client.keys
         now_ms = time.time() * 1000
-        pools = [(stage.name, f"{card.id}/{stage.name}") for stage in card.stages]
-        pools += [(name, f"farm/{name}") for name in FARM_STAGES]
+        pools = [(name, f"{card.id}/{name}") for name in card.stage_names]
+        pools += [(name, f"farm/{name}") for name in FARM_STAGES if card.encode or name != "keep"]
         pipe = server.pipeline(transaction=False)
         pipe.zcard(keys.queued(card.id))
         pipe.zrange(keys.queued(card.id), 0, 0, withscores=True)
@@ -192,9 +204,21 @@ class FarmState:
             else:
                 return
 
+    async def in_store(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run what blocks on the object store, in the threads that are kept for it."""
+        return await asyncio.get_running_loop().run_in_executor(self._store_threads, work, *arguments)
+
     async def start(self) -> None:
         await self.client.load()
         self.listening.start()
+
+    def _precomputed_widths(self) -> dict[str, frozenset[int]]:
+        """Families that speak with precomputed voices, and how wide the embeddings are that their models take."""
+        able = [card for card in self.models if "precomputed" in card.parameters.voice_kinds]
+        return {
+            card.family: frozenset(one.parameters.speaker_embedding for one in able if one.family == card.family)
+            for card in able
+        }
 
     async def stop(self) -> None:
         if self._background:

@@ -2,18 +2,21 @@
 
 from functools import cache
 from importlib.metadata import version
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from prometheus_client import generate_latest
 from starlette.responses import JSONResponse, Response
 
+from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError, respond
 from speechmill.api.farm import FarmState
 from speechmill.api.schemas import AUDIO_FORMATS
 from speechmill.infra.client import UNAVAILABLE
 from speechmill.models.card import ModelCard
 
-router = APIRouter()
+router = APIRouter(tags=["models and operations"])
+Listing = Annotated[Caller, Depends(needs(None, public_list=True))]
 
 
 def _farm(request: Request) -> FarmState:
@@ -22,7 +25,7 @@ def _farm(request: Request) -> FarmState:
 
 
 def describe(card: ModelCard, status: str, max_chars: int) -> dict[str, object]:
-    """A card as `/v1/models` shows it."""
+    """A card as `/v1/models` shows it: what validation goes by."""
     can = card.parameters
     return {
         "id": card.id,
@@ -31,37 +34,78 @@ def describe(card: ModelCard, status: str, max_chars: int) -> dict[str, object]:
         "owned_by": card.owned_by,
         "shutdown_date": None,
         "status": status,
+        "description": card.description,
+        "license": card.licence.weights,
         "capabilities": {
-            "tasks": ["tts"],
+            "tasks": _tasks(card),
             "languages": list(card.languages),
             "native_sample_rate": card.sample_rate,
             "formats": list(AUDIO_FORMATS),
             "ref_audio": can.ref_audio,
             "ref_text": can.ref_text,
             "instructions": can.instructions != "none",
+            "language": can.language,
             "speed": can.speed.by != "none",
+            "speed_range": [can.speed.minimum, can.speed.maximum] if can.speed.by != "none" else None,
+            "duration": can.duration,
             "word_timestamps": can.word_timestamps,
             "max_input_chars": max_chars,
             "max_new_tokens": can.max_new_tokens,
             "voices": len(card.voices),
+            "voice_kinds": list(can.voice_kinds) if can.voice != "none" else [],
+            "default_voice": card.default_voice or None,
+            "speaker_embedding": can.speaker_embedding,
+            "extra_params": {
+                name: rule.model_dump(exclude_defaults=True) for name, rule in can.extra_parameters.items()
+            },
         },
     }
 
 
+def _tasks(card: ModelCard) -> list[str]:
+    can = card.parameters
+    tasks = ["tts"]
+    if can.ref_audio != "none":
+        tasks.append("voice_clone")
+    if can.instructions == "required" or can.task_type == "VoiceDesign":
+        tasks.append("voice_design")
+    return tasks
+
+
 @router.get("/v1/models", summary="Models served here")
-async def models(request: Request) -> dict[str, object]:
+async def models(request: Request, caller: Listing) -> dict[str, object]:
+    """Models and their other names, with what each of them takes."""
     farm = _farm(request)
-    data = [describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars) for card in farm.models]
+    by_id = {card.id: card for card in farm.models}
+    data = [await _described(farm, card) for card in farm.models]
+    for name, alias in farm.settings.aliases.items():
+        if name not in by_id:
+            data.append(await _described(farm, by_id[alias.model]) | {"id": name, "alias_of": alias.model})
     return {"object": "list", "data": data}
 
 
 @router.get("/v1/models/{model_id:path}", summary="One model")
-async def model(model_id: str, request: Request) -> dict[str, object]:
+async def model(model_id: str, request: Request, caller: Listing) -> dict[str, object]:
     farm = _farm(request)
+    alias = farm.settings.aliases.get(model_id)
     for card in farm.models:
         if card.id == model_id:
-            return describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars)
-    raise ApiError(404, "model_not_found", f"model {model_id!r} is not served", "model")
+            return await _described(farm, card)
+        if alias is not None and card.id == alias.model:
+            return await _described(farm, card) | {"id": model_id, "alias_of": card.id}
+    raise ApiError(404, "model_not_found", "this model is not served; see GET /v1/models", "model")
+
+
+@router.get("/v1/audio/models", summary="Models, as Open WebUI asks for them")
+async def audio_models(request: Request, caller: Listing) -> dict[str, object]:
+    farm = _farm(request)
+    names = [card.id for card in farm.models]
+    names += [name for name in farm.settings.aliases if name not in names]
+    return {"models": [{"id": name, "name": name} for name in names], "object": "list"}
+
+
+async def _described(farm: FarmState, card: ModelCard) -> dict[str, object]:
+    return describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars)
 
 
 async def _status(farm: FarmState, card: ModelCard) -> str:

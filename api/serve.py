@@ -10,11 +10,14 @@ import uvicorn
 from speechmill.api.app import create_app
 from speechmill.api.connection import Connection
 from speechmill.api.farm import FarmState
+from speechmill.api.websocket_connection import WebSocketConnection
 from speechmill.configs.settings import Settings
 from speechmill.infra.connect import check_redis
 from speechmill.infra.errors import ConfigError
 
 log = logging.getLogger(__name__)
+PING_S = 20.0
+"""Between pings to a WebSocket client, and until its pong."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -64,10 +67,15 @@ def run(settings: Settings) -> None:
     check_port(settings.api.host, settings.api.port)
     check_redis(settings)
     app = create_app(settings)
-    Connection.stalled_s = settings.limits.stalled_client_s
+    Connection.stalled_s = WebSocketConnection.stalled_s = settings.limits.stalled_client_s
     config = uvicorn.Config(
         app,
         http=Connection,
+        ws=WebSocketConnection,
+        ws_max_size=settings.limits.body_bytes,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        ws_per_message_deflate=False,  # audio does not shrink, and it would be tried on the event loop
         host=settings.api.host,
         port=settings.api.port,
         log_config=None,

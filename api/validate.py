@@ -1,223 +1,237 @@
-"""From a request body to a job: the model's card decides what is accepted.
+"""Whether a model can serve a request: the model's card decides (speech_api §0.4, §1.1, §1.2).
 
-A parameter with a neutral value is always fine; one that the model cannot honour is refused by name, never dropped.
+A parameter with a neutral value is always fine; one that the model cannot honour is refused by name, or in a lenient
+profile ignored and reported. Nothing here waits for anything.
 """
 
 import re
-import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from speechmill.api.errors import ApiError
-from speechmill.api.schemas import AUDIO_FORMATS, INT64, SAMPLE_RATES, SpeechBody, VoiceObject
-from speechmill.configs.settings import Settings
+from speechmill.api.extra import check_extra
+from speechmill.api.languages import choose_language
+from speechmill.api.profiles import Profile
+from speechmill.api.schemas import AUDIO_FORMATS, SAMPLE_RATES, SpeechOptions, VoiceObject
+from speechmill.configs.settings import Limits
 from speechmill.infra.encode import AudioFormat, encoded_rate
-from speechmill.infra.messages import SpeechRequest
 from speechmill.infra.segments import clean, split
 from speechmill.models.card import ModelCard
 
-Mode = Literal["buffered", "raw"]
 MAX_IGNORED = 20
 MAX_NAME = 64
-_KNOWN = set(SpeechBody.model_fields)
-_CODES = {
-    "missing": "missing_required_parameter",
-    "string_type": "invalid_type",
-    "int_type": "invalid_type",
-    "float_type": "invalid_type",
-    "bool_type": "invalid_type",
-    "dict_type": "invalid_type",
-    "list_type": "invalid_type",
-    "model_type": "invalid_type",
-    "int_from_float": "invalid_type",
-}
+Body = TypeVar("Body", bound=BaseModel)
+_TYPE_FAULTS = frozenset(
+    f"{kind}_type" for kind in ("string", "int", "float", "bool", "dict", "list", "model", "tuple")
+) | {"int_from_float", "model_attributes_type", "finite_number"}
+_DROPPABLE = ("instructions", "speed", "language", "word_timestamps", "extra_params", "initial_codec_chunk_frames")
+"""What a lenient profile ignores: none of them changes who speaks or what is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A request that the model can serve."""
-
-    card: ModelCard
-    voice: str
-    segments: tuple[str, ...]
-    request: SpeechRequest
-    audio_format: AudioFormat
-    mode: Mode
-    timeout_s: float
-    job_class: str
-    store: bool
-    word_timestamps: bool
-    chars: int
-    ignored: tuple[str, ...]
-
-
-def parse(body: dict[str, Any]) -> SpeechBody:
+def parse(kind: type[Body], body: Mapping[str, Any]) -> Body:
     """Check the fields' types and bounds. Raises ApiError 400 for the first that is wrong."""
     try:
-        return SpeechBody.model_validate(body)
+        return kind.model_validate(body)
     except ValidationError as error:
         fault = error.errors()[0]
-        # a union's branches stand behind the field in the location; clients know the field only
+        # behind the field stands the branch of a union, or where in a list or an object; clients know the field
         field = str(fault["loc"][0])
-        code = _CODES.get(fault["type"], "invalid_value")
-        raise ApiError(400, code, f"{field}: {fault['msg']}", field) from None
+        raise ApiError(400, _code(fault["type"], len(fault["loc"])), f"{field}: {fault['msg']}", field) from None
 
 
-def unknown_fields(body: SpeechBody, strict: bool) -> tuple[str, ...]:
+def _code(fault: str, depth: int) -> str:
+    if fault == "missing":
+        return "missing_required_parameter" if depth == 1 else "invalid_type"
+    return "invalid_type" if fault in _TYPE_FAULTS else "invalid_value"
+
+
+def unknown_fields(body: BaseModel, strict: bool) -> tuple[str, ...]:
     """Names of keys that the wire does not know, cleaned for a header. In strict mode they are an error."""
     names = sorted(body.model_extra or {})
     if strict and names:
         name = names[0][:MAX_NAME]
         raise ApiError(400, "unknown_parameter", f"unknown parameter {name!r}", name)
     cleaned = (re.sub(r"[^A-Za-z0-9_.-]", "", name[:MAX_NAME]) for name in names)
-    return tuple(name for name in cleaned if name)[:MAX_IGNORED]
+    return tuple(name for name in cleaned if name)
 
 
-def order(body: SpeechBody, card: ModelCard, settings: Settings, ignored: tuple[str, ...] = ()) -> Order:
-    """What is to be made. Raises ApiError 400 for what the model cannot do."""
-    _refuse_unsupported(body, card)
-    audio_format = _audio_format(body)
-    text = _text(body, settings.limits.sync_input_chars)
-    speed = float(body.speed or 1.0)
-    seed = body.seed if body.seed is not None else secrets.randbelow(INT64)
-    native = card.parameters.speed.by == "native"
-    store = bool(body.store)
-    request = SpeechRequest(
-        voice=_voice(body, card),
-        seed=seed,
-        response_format=audio_format,
-        sample_rate=_sample_rate(body, card, audio_format),
-        channels=card.channels,
-        params={"speed": speed} if native else {},
-        stretch=1.0 if native else speed,
-        silence_ms=card.segments.silence_ms if body.segment_silence_ms is None else body.segment_silence_ms,
-        keep_s=settings.retention.result_s if store else settings.retention.sync_result_s,
-    )
-    return Order(
-        card=card,
-        voice=request.voice,
-        segments=_segments(text, body, card),
-        request=request,
-        audio_format=audio_format,
-        mode="raw" if body.stream_format == "audio" else "buffered",
-        timeout_s=min(float(body.timeout_seconds or settings.limits.sync_timeout_s), 3600.0),
-        job_class=body.priority or "interactive",
-        store=store,
-        word_timestamps=bool(body.word_timestamps),
-        chars=len(text),
-        ignored=ignored,
-    )
-
-
-def _unsupported(card: ModelCard, field: str) -> ApiError:
+def unsupported(card: ModelCard, field: str) -> ApiError:
     return ApiError(400, "unsupported_parameter", f"model {card.id} does not support {field!r}", field)
 
 
-def _refuse_unsupported(body: SpeechBody, card: ModelCard) -> None:
-    """Known parameters with a value that is not neutral, which this model has no use for."""
-    if body.stream_format == "sse" or (body.stream and body.stream_format is None):
-        raise ApiError(
-            400,
-            "unsupported_parameter",
-            "server-sent events are not served; use stream_format 'audio'",
-            "stream_format" if body.stream_format else "stream",
-        )
+def drop_unsupported(body: SpeechOptions, card: ModelCard) -> tuple[SpeechOptions, tuple[str, ...]]:
+    """The body without what a lenient profile ignores, and the names of that."""
+    refused = tuple(name for name in _DROPPABLE if not _supports(card, body)[name]())
+    return body.model_copy(update=dict.fromkeys(refused)), refused
+
+
+def _supports(card: ModelCard, body: SpeechOptions) -> dict[str, Callable[[], bool]]:
+    """By field: whether the model honours it, or its value asks for nothing."""
     can = card.parameters
-    allowed = {
-        "instructions": can.instructions != "none" or not body.instructions,
-        "language": can.language or (body.language or "auto").casefold() == "auto",
-        "ref_audio": can.ref_audio != "none",
-        "ref_text": can.ref_text != "none",
-        "references": can.ref_audio != "none",
-        "word_timestamps": can.word_timestamps or not body.word_timestamps,
-        "max_new_tokens": can.max_new_tokens > 0,
-        "extra_params": body.extra_params == {},
-        "initial_codec_chunk_frames": True,
-        "speed": can.speed.by != "none" or body.speed == 1,
+    return {
+        "instructions": lambda: can.instructions != "none" or not body.instructions,
+        "language": lambda: can.language or (body.language or "auto").casefold() == "auto",
+        "ref_audio": lambda: can.ref_audio != "none" or body.ref_audio is None,
+        "references": lambda: can.ref_audio != "none" or body.references is None,
+        "ref_text": lambda: can.ref_text != "none" or body.ref_text is None,
+        "speed": lambda: can.speed.by != "none" or body.speed in (None, 1),
+        "task_type": lambda: bool(can.task_type or can.task_templates) or body.task_type is None,
+        "x_vector_only_mode": lambda: can.x_vector or body.x_vector_only_mode is None,
+        "speaker_embedding": lambda: can.speaker_embedding > 0 or body.speaker_embedding is None,
+        "non_streaming_mode": lambda: can.non_streaming_mode or body.non_streaming_mode is None,
+        "duration_seconds": lambda: can.duration != "none" or body.duration_seconds is None,
+        "max_new_tokens": lambda: can.max_new_tokens > 0 or body.max_new_tokens is None,
+        "extra_params": lambda: bool(can.extra_parameters) or not body.extra_params,
+        "word_timestamps": lambda: can.word_timestamps or not body.word_timestamps,
+        "initial_codec_chunk_frames": lambda: True,
+        "ref_audio_2": lambda: body.ref_audio_2 is None,
+        "ambient_sound": lambda: body.ambient_sound is None,
     }
-    no_model_has = (
-        "task_type",
-        "x_vector_only_mode",
-        "speaker_embedding",
-        "non_streaming_mode",
-        "duration_seconds",
-        "ref_audio_2",
-        "ambient_sound",
-    )
-    for field in (*allowed, *no_model_has):
-        if getattr(body, field) is not None and not allowed.get(field, False):
-            raise _unsupported(card, field)
-    if body.word_timestamps and body.stream_format == "audio":
-        raise ApiError(400, "unsupported_parameter", "a raw stream has no place for word times", "word_timestamps")
+
+
+def check(body: SpeechOptions, card: ModelCard, limits: Limits) -> None:
+    """Raises ApiError 400 for the first field with which this model cannot serve the request."""
+    _check_task(body, card)
+    for field, supports in _supports(card, body).items():
+        if not supports():
+            if field == "word_timestamps":
+                raise ApiError(400, "aligner_not_available", f"nothing here times the words of {card.id}", field)
+            raise unsupported(card, field)
+    for name in card.parameters.refused_fields:
+        if (body.model_extra or {}).get(name) is not None:
+            raise unsupported(card, name)
+    _check_instructions(body, card, limits)
     _check_speed(body, card)
+    _check_budget(body, card)
+    _check_embedding(body, card)
+    check_extra(body.extra_params or {}, card)
+    choose_language(body.language, card.languages, card.id)
 
 
-def _check_speed(body: SpeechBody, card: ModelCard) -> None:
+def _check_task(body: SpeechOptions, card: ModelCard) -> None:
+    """A checkpoint made for one task: the type that is asked for, or that a reference recording means, must be it."""
+    own = card.parameters.task_type
+    if own is None:
+        return
+    wanted = body.task_type
+    if wanted is None and (body.ref_audio is not None or body.ref_text is not None or body.references is not None):
+        wanted = "Base"
+    if wanted is not None and wanted != own:
+        raise ApiError(400, "task_model_mismatch", f"model {card.id} is made for {own}, not for {wanted}", "task_type")
+
+
+def _check_instructions(body: SpeechOptions, card: ModelCard, limits: Limits) -> None:
+    can, text = card.parameters, body.instructions or ""
+    most = can.instructions_chars or limits.instructions_chars
+    if len(text) > most:
+        message = f"instructions have {len(text)} characters; at most {most} are taken"
+        raise ApiError(400, "instructions_too_long", message, "instructions")
+    if can.instructions == "required" and not text.strip():
+        raise ApiError(400, "instructions_required", f"model {card.id} needs instructions", "instructions")
+    if can.instruction_attributes and text.strip():
+        known = {name.casefold() for name in can.instruction_attributes}
+        asked = [part.strip().casefold() for part in re.split(r"[,，]", text) if part.strip()]
+        if set(asked) - known:
+            message = f"model {card.id} takes a comma-separated list of: {', '.join(can.instruction_attributes)}"
+            raise ApiError(400, "invalid_value", message, "instructions")
+
+
+def _check_speed(body: SpeechOptions, card: ModelCard) -> None:
     speed = card.parameters.speed
-    if body.speed is not None and speed.by == "native" and not speed.minimum <= body.speed <= speed.maximum:
+    if body.speed is not None and speed.by != "none" and not speed.minimum <= body.speed <= speed.maximum:
         message = f"model {card.id} speaks at {speed.minimum} to {speed.maximum} times its normal speed"
         raise ApiError(400, "invalid_value", message, "speed")
 
 
-def _audio_format(body: SpeechBody) -> AudioFormat:
-    name = (body.response_format or "wav").casefold()
+def _check_budget(body: SpeechOptions, card: ModelCard) -> None:
+    most = card.parameters.max_new_tokens
+    if body.max_new_tokens is not None and body.max_new_tokens > most:
+        raise ApiError(400, "invalid_value", f"max_new_tokens of {card.id} is at most {most}", "max_new_tokens")
+
+
+def _check_embedding(body: SpeechOptions, card: ModelCard) -> None:
+    embedding, size = body.speaker_embedding, card.parameters.speaker_embedding
+    if embedding is None:
+        return
+    if body.ref_audio is not None or body.references is not None:
+        message = "speaker_embedding and ref_audio both say who speaks"
+        raise ApiError(400, "mutually_exclusive_parameters", message, "speaker_embedding")
+    if len(embedding) != size:
+        message = f"speaker_embedding of {card.id} has {size} numbers, not {len(embedding)}"
+        raise ApiError(400, "speaker_embedding_dimension", message, "speaker_embedding")
+
+
+def audio_format(body: SpeechOptions, profile: Profile) -> AudioFormat:
+    """Raises ApiError 400 `unsupported_response_format`."""
+    name = body.response_format.casefold() if body.response_format is not None else profile.response_format
     if name not in AUDIO_FORMATS:
         message = f"response_format must be one of {', '.join(AUDIO_FORMATS)}"
         raise ApiError(400, "unsupported_response_format", message, "response_format")
     return cast(AudioFormat, name)
 
 
-def _sample_rate(body: SpeechBody, card: ModelCard, audio_format: AudioFormat) -> int:
+def sample_rate(body: SpeechOptions, card: ModelCard, wanted: AudioFormat, profile: Profile) -> int:
     """Of what the client gets. Where the format cannot carry the model's rate, the next one that it can."""
     if body.sample_rate is None:
-        return encoded_rate(audio_format, card.sample_rate)
+        if profile.pcm_rate is not None and wanted in ("pcm", "wav"):
+            return profile.pcm_rate
+        return encoded_rate(wanted, card.sample_rate)
     known = (*SAMPLE_RATES, card.sample_rate)
-    if body.sample_rate not in known or encoded_rate(audio_format, body.sample_rate) != body.sample_rate:
-        offered = sorted({rate for rate in known if encoded_rate(audio_format, rate) == rate})
-        message = f"sample_rate for {audio_format} must be one of {', '.join(map(str, offered))}"
+    if body.sample_rate not in known or encoded_rate(wanted, body.sample_rate) != body.sample_rate:
+        offered = sorted({rate for rate in known if encoded_rate(wanted, rate) == rate})
+        message = f"sample_rate for {wanted} must be one of {', '.join(map(str, offered))}"
         raise ApiError(400, "unsupported_sample_rate", message, "sample_rate")
     return body.sample_rate
 
 
-def _text(body: SpeechBody, limit: int) -> str:
-    text = clean(body.input).strip()
-    if not text:
+def text_of(text: str, body: SpeechOptions, card: ModelCard, most_chars: int) -> str:
+    """The text to speak, cleaned. Raises ApiError 400 `empty_input`, `input_too_long` or `unsupported_parameter`."""
+    cleaned = clean(text).strip()
+    can = card.parameters
+    if not cleaned and not (can.instructions_replace_input and (body.instructions or "").strip()):
         raise ApiError(400, "empty_input", "input holds no text", "input")
-    if len(text) > limit:
-        raise ApiError(400, "input_too_long", f"input has {len(text)} characters; at most {limit} are taken", "input")
-    return text
+    if len(cleaned) > most_chars:
+        message = f"input has {len(cleaned)} characters; at most {most_chars} are taken"
+        raise ApiError(400, "input_too_long", message, "input")
+    if can.refused_input and re.search(can.refused_input, cleaned):
+        raise ApiError(400, "unsupported_parameter", f"model {card.id} does not take the tags in this text", "input")
+    return cleaned
 
 
-def _voice(body: SpeechBody, card: ModelCard) -> str:
-    name = body.voice.id if isinstance(body.voice, VoiceObject) else body.voice
-    if name and body.speaker and name.casefold() != body.speaker.casefold():
-        raise ApiError(400, "mutually_exclusive_parameters", "voice and speaker name different voices", "voice")
-    voice = card.voice(name or body.speaker)
-    if voice is None:
-        message = f"model {card.id} has no such voice; it has {', '.join(v.name for v in card.voices)}"
-        raise ApiError(400, "invalid_voice", message, "voice" if name else "speaker")
-    return voice.name
-
-
-def _segments(text: str, body: SpeechBody, card: ModelCard) -> tuple[str, ...]:
+def segments_of(text: str, body: SpeechOptions, card: ModelCard) -> tuple[str, ...]:
+    """Pieces that the model speaks safely. Raises ApiError 400 `input_too_long` where cutting is forbidden."""
     if body.split_text != "none":
-        return tuple(split(text, card.segments.max_chars))
+        return tuple(split(text, card.segments.max_chars)) or (text,)
     if len(text) > card.segments.max_chars:
         message = f"model {card.id} speaks {card.segments.max_chars} characters at once; leave split_text at 'auto'"
         raise ApiError(400, "input_too_long", message, "input")
     return (text,)
 
 
-def choose_card(name: str | None, served: Sequence[ModelCard], default: str) -> ModelCard:
-    """The card that a request's `model` means. Raises ApiError 404, or 400 when it must be given."""
-    by_id = {card.id: card for card in served}
-    if name is None:
-        if len(served) != 1 and default not in by_id:
-            raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
-        return by_id.get(default, served[0])
-    if name not in by_id:
-        raise ApiError(404, "model_not_found", f"model {name!r} is not served; see GET /v1/models", "model")
-    return by_id[name]
+def voice_name(body: SpeechOptions) -> tuple[str, str]:
+    """The voice that is asked for ("" for the model's own), and the field that asks. Raises ApiError 400."""
+    name = body.voice.id if isinstance(body.voice, VoiceObject) else body.voice
+    if name and body.speaker and name.casefold() != body.speaker.casefold():
+        raise ApiError(400, "mutually_exclusive_parameters", "voice and speaker name different voices", "voice")
+    asked, field = (name, "voice") if name else (body.speaker or "", "speaker")
+    return ("", field) if asked.casefold() == "default" else (asked, field)
+
+
+def reference(body: SpeechOptions, card: ModelCard) -> tuple[str | None, str | None]:
+    """Recording and transcript, in whichever way they are given. Raises ApiError 400."""
+    audio, text = body.ref_audio, body.ref_text
+    if isinstance(audio, list):
+        if len(audio) != 1:
+            raise ApiError(400, "unsupported_parameter", f"model {card.id} takes one reference recording", "ref_audio")
+        audio = audio[0]
+    if body.references is None:
+        return audio, text
+    if len(body.references) != 1:
+        raise ApiError(400, "invalid_value", "references must hold exactly one", "references")
+    (both,) = body.references
+    if (audio not in (None, both.audio_path)) or (both.text is not None and text not in (None, both.text)):
+        message = "references and ref_audio or ref_text are different"
+        raise ApiError(400, "mutually_exclusive_parameters", message, "references")
+    return both.audio_path, both.text if both.text is not None else text

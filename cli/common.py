@@ -4,10 +4,13 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from speechmill.configs.settings import Settings, SettingsError, load
 from speechmill.infra.errors import FarmError
+
+if TYPE_CHECKING:
+    from speechmill.infra.client import Client
 
 CONFIG_FAULT = 78
 """EX_CONFIG: the supervisor does not restart a role that ends so."""
@@ -15,6 +18,18 @@ CONFIG_FAULT = 78
 
 def settings_from(profile: Path | None, assignments: Sequence[str] | None) -> Settings:
     return load(profile, assignments or ())
+
+
+def control_client(profile: Path | None, assignments: Sequence[str] | None) -> "Client":
+    """A client of the farm that the settings name, else of the one that runs on this machine's data folder."""
+    from speechmill.infra.connect import check_redis, make_client
+    from speechmill.infra.embedded import running_valkey
+
+    settings = settings_from(profile, assignments)
+    if not settings.redis.control_url:
+        settings.redis.control_url = running_valkey(settings.data_dir / "valkey")
+    check_redis(settings)
+    return make_client(settings)
 
 
 def fail(message: str, code: int = 1) -> NoReturn:

@@ -3,28 +3,13 @@
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from speechmill.cli.roles import Assignments, Profile
 
-if TYPE_CHECKING:
-    from speechmill.infra.client import Client
-
 app = typer.Typer(help="Dead letters: jobs that failed too often.", no_args_is_help=True)
-
-
-def _client(profile: Profile, assignments: Assignments) -> "Client":
-    from speechmill.cli.common import settings_from
-    from speechmill.infra.connect import check_redis, make_client
-    from speechmill.infra.embedded import running_valkey
-
-    settings = settings_from(profile, assignments)
-    if not settings.redis.control_url:
-        settings.redis.control_url = running_valkey(settings.data_dir / "valkey")
-    check_redis(settings)
-    return make_client(settings)
 
 
 @app.command("list")
@@ -34,9 +19,10 @@ def list_dead(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Jobs given up on, newest first."""
+    from speechmill.cli.common import control_client
     from speechmill.infra.jobs import dead_jobs, read_record
 
-    client = _client(profile, assignments)
+    client = control_client(profile, assignments)
     jobs = dead_jobs(client)
     if not jobs:
         sys.stderr.write("no dead letters\n")
@@ -55,10 +41,10 @@ def show(job: str, profile: Profile = None, assignments: Assignments = None) -> 
     """Everything known about one job, without its text."""
     from dataclasses import asdict
 
-    from speechmill.cli.common import fail
+    from speechmill.cli.common import control_client, fail
     from speechmill.infra.jobs import read_record, read_tasks
 
-    client = _client(profile, assignments)
+    client = control_client(profile, assignments)
     record = read_record(client, job)
     if record is None:
         fail(f"no job {job} is known")
@@ -77,11 +63,11 @@ def redrive(
     assignments: Assignments = None,
 ) -> None:
     """Start a new take of these jobs."""
-    from speechmill.cli.common import fail
+    from speechmill.cli.common import control_client, fail
     from speechmill.infra.jobs import dead_jobs
     from speechmill.infra.protocol import retry
 
-    client = _client(profile, assignments)
+    client = control_client(profile, assignments)
     names = list(jobs or [])
     if everything:
         names = [job for job, _ in dead_jobs(client)]

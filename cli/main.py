@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from speechmill.cli import dead, roles, say, up
+from speechmill.cli import dead, keys, roles, say, up
 from speechmill.cli.bench import commands as bench
 
 HIDDEN = "***"
@@ -26,6 +26,7 @@ app.command("api")(roles.api)
 app.command("worker")(roles.worker)
 app.add_typer(roles.celery_app, name="celery")
 app.command("say")(say.say)
+app.add_typer(keys.app, name="keys")
 app.add_typer(dead.app, name="dead")
 app.add_typer(bench.app, name="bench")
 
@@ -47,7 +48,9 @@ def _hide(name: str, value: Any) -> Any:
     """Keys, and passwords inside URLs."""
     if isinstance(value, dict):
         return {key: _hide(key, inner) for key, inner in value.items()}
-    if name == "secret_key" and value:
+    if isinstance(value, list):
+        return [_hide(name, inner) for inner in value]
+    if name in ("secret_key", "key") and value:
         return HIDDEN
     return URL_PASSWORD.sub(rf"\1:{HIDDEN}@", value) if isinstance(value, str) else value
 

@@ -30,7 +30,7 @@ class Spoken:
     total_s: float
 
 
-def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None) -> Spoken:
+def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key: str = "") -> Spoken:
     """Stream PCM, show progress, write a complete file of the kind that its ending names.
 
     Raises BadInput for an unknown ending, OSError for a file that cannot be written, FarmError with the server's own
@@ -48,8 +48,10 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None) -> S
         raise BadInput(f"{out}: there is no folder {out.absolute().parent}")
     began, first, parts = time.monotonic(), 0.0, []
     request = {**body, "response_format": "pcm", "stream_format": "audio"}
+    shown = {"Authorization": f"Bearer {key}"} if key else {}
+    call = httpx.Client(headers=shown, timeout=600, trust_env=False)
     try:
-        with httpx.stream("POST", f"{base}/v1/audio/speech", json=request, timeout=600, trust_env=False) as answer:
+        with call, call.stream("POST", f"{base}/v1/audio/speech", json=request) as answer:
             if answer.status_code != 200:
                 answer.read()
                 raise FarmError(_refusal(answer, base))
@@ -85,6 +87,7 @@ def say(
     seed: Annotated[int | None, typer.Option(help="Same seed, same audio.")] = None,
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
     url: Annotated[str, typer.Option(help="Where the farm is.", envvar="SPEECHMILL_URL")] = "http://127.0.0.1:8091",
+    key: Annotated[str, typer.Option(help="API key, where one is asked for.", envvar="SPEECHMILL_API_KEY")] = "",
 ) -> None:
     """Speak TEXT through a running farm into a file."""
     from rich.console import Console
@@ -97,7 +100,8 @@ def say(
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        spoken = fetch(url.rstrip("/").removesuffix("/v1"), body, out, lambda seconds: bar.advance(task, seconds))
+        base = url.rstrip("/").removesuffix("/v1")
+        spoken = fetch(base, body, out, lambda seconds: bar.advance(task, seconds), key)
     ratio = spoken.audio_s / spoken.total_s
     print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
     if play:

@@ -66,9 +66,9 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
             ready = True
             _say(f"ready after {time.monotonic() - began:.1f} s: {base}")
             if hello is not None:
-                _greet(base, hello)
+                _greet(base, hello, settings)
             if not once:
-                _say_how(base)
+                _say_how(base, settings)
             return not once
         if time.monotonic() - began > READY_S:
             raise typer.Exit(_not_ready(supervisor))
@@ -102,18 +102,25 @@ def _is_ready(base: str) -> bool:
         return False
 
 
-def _greet(base: str, hello: Path) -> None:
+def _greet(base: str, hello: Path, settings: "Settings") -> None:
     from speechmill.cli.say import fetch
 
     began = time.monotonic()
-    spoken = fetch(base, {"input": HELLO, "response_format": "wav"}, hello)
+    body = {"input": HELLO, "model": settings.default_model or settings.models[0]}
+    spoken = fetch(base, body, hello, key=next((known.key for known in settings.auth.keys), ""))
     _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
 
 
-def _say_how(base: str) -> None:
+def _say_how(base: str, settings: "Settings") -> None:
+    from speechmill.api.callers import auth_enabled
+
+    asks = auth_enabled(settings)
+    if asks and not settings.auth.keys:
+        _say("every call needs a key; make one with: speechmill keys create")
     body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
+    shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")
-    _say(f"  curl {base}/v1/audio/speech -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav")
+    _say(f"  curl {base}/v1/audio/speech{shown} -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav")
 
 
 def _say(line: str) -> None:

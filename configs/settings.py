@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
 PREFIX = "SPEECHMILL_"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
-OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL")
+OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL", f"{PREFIX}API_KEY")
 """Ours, but no settings."""
 
 
@@ -53,14 +53,104 @@ class Celery(Section):
     sweep_every_s: Annotated[int, Field(gt=0)] = 60
 
 
+ProfileName = Literal["native", "openai", "openwebui"]
+JobClass = Literal["interactive", "normal", "batch"]
+SCOPES = ("speech", "jobs", "files", "batches", "voices:read", "voices:write", "webhooks", "admin", "local_media")
+
+
 class Api(Section):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8091
     drain_s: Annotated[float, Field(ge=0)] = 60.0
+    default_profile: ProfileName = "native"
+    strict_params: bool = False
+    elevenlabs: bool = False
+    page: bool = True
+
+
+class KeyLimits(Section):
+    """0 is no limit."""
+
+    requests_per_minute: Annotated[int, Field(ge=0)] = 0
+    characters_per_minute: Annotated[int, Field(ge=0)] = 0
+    concurrency: Annotated[int, Field(ge=0)] = 0
+    queued_jobs: Annotated[int, Field(ge=0)] = 0
+    characters_per_day: Annotated[int, Field(ge=0)] = 0
+    characters_per_month: Annotated[int, Field(ge=0)] = 0
+    audio_seconds_per_day: Annotated[int, Field(ge=0)] = 0
+    audio_seconds_per_month: Annotated[int, Field(ge=0)] = 0
+
+
+class ApiKey(Section):
+    """What one key may do. In a profile `key` is the key itself; `speechmill keys` stores only its SHA-256."""
+
+    key: Annotated[str, Field(repr=False)] = ""
+    name: str = ""
+    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")] = "default"
+    scopes: tuple[str, ...] = SCOPES[:-2]
+    models: tuple[str, ...] = ()
+    max_priority: JobClass = "interactive"
+    profile: ProfileName | None = None
+    limits: KeyLimits = KeyLimits()
+
+    @field_validator("scopes")
+    @classmethod
+    def _are_known(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := set(scopes) - set(SCOPES):
+            raise ValueError(f"unknown scope {', '.join(sorted(unknown))}; known: {', '.join(SCOPES)}")
+        return scopes
+
+
+class Auth(Section):
+    enabled: bool | Literal["auto"] = "auto"
+    public_lists: bool = True
+    keys: tuple[ApiKey, ...] = ()
+
+
+class Alias(Section):
+    """Another name for a served model."""
+
+    model: str
+    profile: ProfileName | None = None
+
+
+class Cors(Section):
+    allow_origins: tuple[str, ...] = ()
+
+
+class Fetch(Section):
+    allowed_domains: tuple[str, ...] = ()
+    allowed_ports: tuple[int, ...] = (80, 443)
+    allowed_cidrs: tuple[str, ...] = ()
+
+
+class Media(Section):
+    local_root: str = ""
+
+
+class Voices(Section):
+    max: Annotated[int, Field(gt=0)] = 1000
+    policy: Literal["overwrite", "immutable"] = "overwrite"
+    consent_mode: Literal["string", "recorded"] = "string"
+    precomputed: tuple[str, ...] = ()
+    aliases: dict[str, str] = {}
+
+
+class Testing(Section):
+    """For test farms only."""
+
+    fault_injection: bool = False
+    stand_in: bool = False
+    pace: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Limits(Section):
     sync_input_chars: Annotated[int, Field(gt=0)] = 16_384
+    instructions_chars: Annotated[int, Field(gt=0)] = 500
+    ref_audio_seconds: tuple[float, float] = (1.0, 30.0)
+    ref_audio_bytes: Annotated[int, Field(gt=0)] = 10_485_760
+    batch_items: Annotated[int, Field(gt=0)] = 32
+    ws_per_key: Annotated[int, Field(gt=0)] = 50
     body_bytes: Annotated[int, Field(gt=0)] = 16_777_216
     queue_depth: Annotated[int, Field(gt=0)] = 1000
     project_jobs: Annotated[int, Field(ge=0)] = 0
@@ -98,7 +188,7 @@ class StageOverride(Section):
 class WorkerGroup(Section):
     """Some equal worker processes. No models means every served one; no stages means all.
 
-    Among stages, `models` stands for all of the models', `farm` for `finish` and `store`.
+    Among stages, `models` stands for all of the models', `farm` for the farm's own.
     """
 
     models: tuple[str, ...] = ()
@@ -126,6 +216,13 @@ class Settings(BaseSettings):
     worker: Worker = Worker()
     workers: tuple[WorkerGroup, ...] = (WorkerGroup(stages=("models",)), WorkerGroup(stages=("farm",)))
     stages: dict[str, StageOverride] = {}
+    aliases: dict[str, Alias] = {}
+    auth: Auth = Auth()
+    cors: Cors = Cors()
+    fetch: Fetch = Fetch()
+    media: Media = Media()
+    voices: Voices = Voices()
+    test: Testing = Testing()
 
     @property
     def chunks_url(self) -> str:

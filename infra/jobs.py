@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from speechmill.infra.client import Client
-from speechmill.infra.keys import FARM_STAGES, LogRef, Role, Task, out_log
+from speechmill.infra.keys import ENCODE, FARM_STAGES, FILING_STAGES, LogRef, Role, Task, out_log
 from speechmill.infra.messages import SpeechRequest
 from speechmill.infra.protocol import Call, close, end_job, retire
 
@@ -67,14 +67,14 @@ def parse_record(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
 
 
 def log_of(task: Task, stages: tuple[str, ...]) -> LogRef:
-    """Where a task's log lives: codes stay with the records, PCM has the chunks server."""
-    on: Role = "chunks" if task.stage == stages[-1] or task.stage in FARM_STAGES else "control"
-    return LogRef(task, on)
+    """Where a task's log lives: codes and features stay with the records, PCM has the chunks server."""
+    is_pcm = task.stage in FARM_STAGES or (task.stage == stages[-1] and task.stage != ENCODE)
+    return LogRef(task, "chunks" if is_pcm else "control")
 
 
 def retirement(tasks: Iterable[Task], stages: tuple[str, ...], ttl_s: int) -> list[Call[int]]:
     """Calls that let the tasks' logs go after `ttl_s` seconds."""
-    logs = [log_of(task, stages) for task in tasks if task.stage != "store"]
+    logs = [log_of(task, stages) for task in tasks if task.stage not in FILING_STAGES]
     by_role: dict[Role, list[LogRef]] = {}
     for log in logs:
         by_role.setdefault(log.on, []).append(log)

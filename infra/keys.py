@@ -7,7 +7,11 @@ from ulid import ULID
 
 Role = Literal["control", "chunks"]
 JOB_CLASSES = ("interactive", "normal", "batch")
-FARM_STAGES = ("finish", "store")
+FARM_STAGES = ("finish", "store", "keep")
+FILING_STAGES = ("store", "keep")
+"""They end a job with an object in the store, and write no log."""
+ENCODE = "encode"
+"""The model stage that derives features from a recording; it makes up a job of its own."""
 
 
 def new_id(prefix: str) -> str:
@@ -43,6 +47,11 @@ class LogRef:
     @property
     def name(self) -> str:
         return str(self.task)
+
+
+def features_key(model: str, mode: str, version: int, clip_sha256: str) -> str:
+    """Object with what a model derives from a recording; `version` is that of the features' layout."""
+    return f"features/{model.replace('/', '--')}/{mode}/v{version}/{clip_sha256}"
 
 
 def out_log(job: str, take: int) -> LogRef:
@@ -112,3 +121,18 @@ class Keys:
     def expiry(self) -> str:
         """Sorted set of stored objects by the second at which they are to be deleted."""
         return f"{self.root}:expiry"
+
+    def file(self, file: str) -> str:
+        return f"{self.root}:file:{file}"
+
+    def files(self, project: str) -> str:
+        return f"{self.root}:files:{project}"
+
+    def api_keys(self) -> str:
+        return f"{self.root}:apikeys"
+
+    def voices(self, project: str) -> str:
+        return f"{self.root}:voices:{project}"
+
+    def consents(self, project: str) -> str:
+        return f"{self.root}:consents:{project}"

@@ -26,6 +26,8 @@ class SpeechRequest:
     channels: int
     params: dict[str, Any] = field(default_factory=dict)
     """Parameters that the model itself honours."""
+    assets: dict[str, str] = field(default_factory=dict)
+    """Objects in the store by what they are to the model: `clip` or `features`."""
     stretch: float = 1.0
     """Tempo that `finish` applies; 1.0 where the model speaks at the asked speed itself."""
     silence_ms: int = 0
@@ -50,7 +52,11 @@ class Submission:
     stages: tuple[str, ...]
     segments: tuple[str, ...]
     request: SpeechRequest
+    tail: tuple[str, ...] = ("finish", "store")
+    """Farm stages that the job goes through as a whole; the last one ends it."""
     project: str = "default"
+    counted: bool = True
+    """Among the project's jobs, which are limited; False for what the farm does for many."""
     job_class: str = "interactive"
     live: bool = False
     """Somebody listens while it is made."""
@@ -70,7 +76,9 @@ class Submission:
             {
                 "model": self.model,
                 "stages": json.dumps(self.stages),
+                "tail": json.dumps(self.tail),
                 "project": self.project,
+                "counted": int(self.counted),
                 "class": self.job_class,
                 "live": int(self.live),
                 "timeout_ms": int(self.timeout_s * 1000),

@@ -124,6 +124,12 @@ class ObjectStore:
         body = self._open(key, f"bytes={start}-{end - 1}") if end > start else None
         return b"".join(_pieces(key, body)) if body else b""
 
+    def look_up(self, key: str) -> Stored:
+        """What is there under a key; raises ObjectMissing. `sha256` is "" for what `put_once` did not put."""
+        with _mapped(key):
+            there = self._client.head_object(Bucket=self.bucket, Key=key)
+        return Stored(key, there["ContentLength"], there["Metadata"].get("sha256", ""))
+
     def delete_many(self, keys: Sequence[str]) -> None:
         """A missing key counts as deleted."""
         for first in range(0, len(keys), _MOST_KEYS):
@@ -208,8 +214,7 @@ class ObjectStore:
             raise
 
     def _compare(self, stored: Stored) -> None:
-        there = self._client.head_object(Bucket=self.bucket, Key=stored.key)
-        if (there["ContentLength"], there["Metadata"].get("sha256")) != (stored.size_bytes, stored.sha256):
+        if self.look_up(stored.key) != stored:
             raise ObjectExists(f"another object already has the key {stored.key}")
 
 

@@ -42,6 +42,7 @@ class Limits:
     project_jobs: int = 0
     """Jobs of one project that have not ended; 0 for no limit."""
     idempotency_s: int = 86_400
+    """How long an idempotency key stands for its job; 0 for as long as the job is in work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def handback(task: Task, token: str, problem: str = "") -> Call[str]:
 
 
 def commit(task: Task, token: str, result: str = "") -> Call[str]:
-    """The task is done; its log is sealed already. `result` comes from `store` only and ends the job."""
+    """The task is done; its log is sealed already. `result` comes from `store` or `keep` and ends the job."""
     return Call("commit", (str(task), token, result), _text)
 
 
@@ -274,6 +275,11 @@ def press(ttl_s: int, on: Role) -> Call[str]:
 def expire(key: str, due: float) -> Call[str]:
     """When a stored object is to be deleted, in Unix seconds."""
     return Call("expire", (key, str(due)), _text)
+
+
+def prolong(key: str, due: float) -> Call[str]:
+    """The same for an object that several users share: it stays as long as the longest of them asked for."""
+    return Call("expire", (key, str(due), "prolong"), _text)
 
 
 class Hole(Exception):

@@ -4,11 +4,12 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-_AT_ONCE = "。｡！？…।॥؟۔"
+AT_ONCE = "。｡！？…।॥؟۔"
 """These end a sentence wherever they stand; `. ! ?` only before whitespace or the end."""
-_CLOSERS = "\"'”’»)\\]}」』）】》"
-_SENTENCE_END = re.compile(rf"(?P<run>[.!?{_AT_ONCE}]+)[{_CLOSERS}]*|[\n\r\x0b\x0c\x85\u2028\u2029]+")
-_CLAUSE_END = re.compile(rf"(?:[，；：、،؛—]|[,;:](?=[{_CLOSERS}]*\s))[{_CLOSERS}]*")
+CLOSERS = "\"'”’»)\\]}」』）】》"
+"""Quotes and brackets that stay with the sentence they close; as they stand in a regular expression's set."""
+_SENTENCE_END = re.compile(rf"(?P<run>[.!?{AT_ONCE}]+)[{CLOSERS}]*|[\n\r\x0b\x0c\x85\u2028\u2029]+")
+_CLAUSE_END = re.compile(rf"(?:[，；：、،؛—]|[,;:](?=[{CLOSERS}]*\s))[{CLOSERS}]*")
 _ABBREVIATION = re.compile(
     r"(?<![^\W_])(?:mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|no|fig|dept|approx|e\.g|i\.e|a\.m|p\.m|u\.s|u\.k)\Z",
     re.IGNORECASE,
@@ -50,12 +51,13 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
         return True
     if _belongs_to_previous(text, end):
         return False
-    if any(mark in _AT_ONCE for mark in run):
+    if any(mark in AT_ONCE for mark in run):
         return True
-    return (end == len(text) or text[end].isspace()) and not (run == "." and _is_abbreviated(text, match.start()))
+    return (end == len(text) or text[end].isspace()) and not (run == "." and is_abbreviated(text, match.start()))
 
 
-def _is_abbreviated(text: str, dot: int) -> bool:
+def is_abbreviated(text: str, dot: int) -> bool:
+    """Whether the full stop at `dot` belongs to an abbreviation or a single capital letter."""
     if _ABBREVIATION.search(text[max(0, dot - _LONGEST_ABBREVIATION - 1) : dot]):
         return True
     letter, before = text[dot - 1 : dot], text[max(0, dot - 2) : dot - 1]

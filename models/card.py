@@ -1,10 +1,15 @@
-"""A model's card: what it is called, what it accepts and how it is staged. Plain data, no torch."""
+"""A model's card: what it is called, what it accepts and how it is staged. Plain data, no torch.
 
-from typing import Annotated, Literal, Self
+A family's `model.toml` is one card, or what its models share with one `[[models]]` table for each of them.
+"""
+
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Need = Literal["none", "optional", "required"]
+VoiceKind = Literal["builtin", "uploaded", "precomputed"]
+TaskType = Literal["CustomVoice", "VoiceDesign", "Base"]
 
 
 class CardPart(BaseModel):
@@ -23,7 +28,7 @@ class VoiceCard(CardPart):
     """A voice that the model brings."""
 
     name: str
-    languages: tuple[str, ...]
+    languages: tuple[str, ...] = ()
     description: str = ""
 
 
@@ -31,21 +36,78 @@ class Speed(CardPart):
     """`native`: the model speaks faster or slower itself; `stretch`: the farm stretches its audio; `none`: neither."""
 
     by: Literal["native", "stretch", "none"] = "none"
-    minimum: float = 1.0
-    maximum: float = 1.0
+    minimum: float = 0.25
+    maximum: float = 4.0
+
+
+class ExtraParameter(CardPart):
+    """What one key of `extra_params` takes."""
+
+    kind: Literal["number", "integer", "boolean", "string", "rising"]
+    """`rising`: a list of at least two finite numbers, each larger than the one before."""
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    """The value must be larger than this."""
+    also: tuple[float, ...] = ()
+    """Values outside of the bounds that are taken all the same, such as top_k's -1."""
+    choices: tuple[str, ...] = ()
+    description: str = ""
+
+
+SAMPLER_PARAMETERS = {
+    "temperature": ExtraParameter(kind="number", above=0, maximum=2, description="Higher is livelier."),
+    "top_p": ExtraParameter(kind="number", above=0, maximum=1, description="Share of probability to draw from."),
+    "top_k": ExtraParameter(kind="integer", minimum=0, also=(-1,), description="Most likely codes to draw from."),
+    "repetition_penalty": ExtraParameter(kind="number", minimum=0.5, maximum=2, description="Above 1: fewer loops."),
+}
 
 
 class Parameters(CardPart):
-    """What a request to this model may carry."""
+    """What a request to this model may carry. The one table behind validation, `/v1/models` and the docs."""
 
+    voice: Literal["none", "optional", "or_ref_audio"] = "optional"
+    """`none`: the model knows no voices; `or_ref_audio`: one of the two must be given."""
+    voice_kinds: tuple[VoiceKind, ...] = ("builtin",)
     speed: Speed = Speed()
     instructions: Need = "none"
+    instructions_chars: int = 0
+    """Longest instructions; 0 for the farm's limit."""
+    instruction_attributes: tuple[str, ...] = ()
+    """Where not empty, instructions are a comma-separated list of these."""
+    instructions_replace_input: bool = False
+    """With instructions the input may be empty."""
     language: bool = False
     ref_audio: Need = "none"
+    """`required`: unless a voice or a speaker embedding stands for it."""
     ref_text: Need | Literal["with_ref_audio"] = "none"
+    """`required` and `with_ref_audio`: whenever there is a reference recording."""
+    speaker_embedding: int = 0
+    """Its dimension; 0 where the model takes none."""
+    x_vector: bool = False
+    task_type: TaskType | None = None
+    """The one that this checkpoint is for."""
+    task_templates: dict[TaskType, str] = {}
+    """Task types that stand for a prompt; `{input}` is the text."""
+    non_streaming_mode: bool = False
+    duration: Literal["none", "optional", "without_ref_audio"] = "none"
+    """`without_ref_audio`: must be given when there is no reference."""
     word_timestamps: bool = False
     max_new_tokens: int = 0
     """Largest budget a caller may ask for; 0 where the model has none."""
+    samples: bool = False
+    """The model draws codes: `extra_params` takes the usual sampler keys."""
+    extra: dict[str, ExtraParameter] = {}
+    """Further keys of `extra_params`."""
+    refused_fields: tuple[str, ...] = ()
+    """Fields that the wire does not know and that are refused here, not ignored."""
+    refused_input: str = ""
+    """A regular expression; text in which it is found is refused."""
+
+    @property
+    def extra_parameters(self) -> dict[str, ExtraParameter]:
+        """All keys that `extra_params` may hold."""
+        return {**(SAMPLER_PARAMETERS if self.samples else {}), **self.extra}
 
 
 class Segments(CardPart):
@@ -80,6 +142,17 @@ class StageCard(CardPart):
     bulk_chunk: int = 0
 
 
+class EncodeCard(CardPart):
+    """The stage that derives features from a reference recording, once for each recording and mode."""
+
+    modes: Annotated[tuple[str, ...], Field(min_length=1)]
+    slots: Annotated[int, Field(gt=0)] = 4
+    threads: Annotated[int, Field(gt=0)] = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+    version: Annotated[int, Field(gt=0)] = 1
+    """Of the features' layout; part of their name in the store."""
+
+
 class ModelCard(CardPart):
     """One served model."""
 
@@ -92,11 +165,13 @@ class ModelCard(CardPart):
     sample_rate: int
     channels: int = 1
     languages: tuple[str, ...]
-    default_voice: str
-    voices: tuple[VoiceCard, ...]
+    default_voice: str = ""
+    """Of a request that names none; "" where the model does without."""
+    voices: tuple[VoiceCard, ...] = ()
     parameters: Parameters
     segments: Segments
     stages: Annotated[tuple[StageCard, ...], Field(min_length=1)]
+    encode: EncodeCard | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -105,20 +180,43 @@ class ModelCard(CardPart):
             raise ValueError("two stages have the same name")
         if [stage.unit for stage in self.stages].count("pcm") != 1 or self.stages[-1].unit != "pcm":
             raise ValueError("exactly the last stage writes pcm")
-        if self.default_voice not in {voice.name for voice in self.voices}:
+        if self.default_voice and self.default_voice not in {voice.name for voice in self.voices}:
             raise ValueError(f"default voice {self.default_voice!r} is not among the voices")
         return self
 
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Everything that workers run of it, `encode` included."""
+        return (*(stage.name for stage in self.stages), *(["encode"] if self.encode else []))
+
     def stage(self, name: str) -> StageCard:
-        """Raises KeyError for a stage that the model does not have."""
+        """`encode` included. Raises KeyError for a stage that the model does not have."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
+        if name == "encode" and self.encode is not None:
+            shared = self.encode.model_dump(include={"slots", "threads", "device", "version"})
+            return StageCard(name="encode", unit="codes", rate=1.0, dtype="features", **shared)
         raise KeyError(name)
 
     def voice(self, name: str | None) -> VoiceCard | None:
-        """The voice by its name, case folded; nothing or `default` is the model's own default."""
+        """One of the model's own voices, case folded; nothing or `default` is its default."""
         wanted = (name or "default").casefold()
         if wanted == "default":
             wanted = self.default_voice.casefold()
         return next((voice for voice in self.voices if voice.name.casefold() == wanted), None)
+
+
+def read_cards(family: dict[str, Any]) -> list[ModelCard]:
+    """The cards of one parsed `model.toml`. Raises pydantic's ValidationError."""
+    shared = {key: value for key, value in family.items() if key != "models"}
+    return [ModelCard.model_validate(_merged(shared, own)) for own in family.get("models", [{}])]
+
+
+def _merged(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Tables are merged key by key; anything else of `own` replaces what is shared."""
+    merged = dict(shared)
+    for key, value in own.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged

@@ -1,10 +1,11 @@
 """Finds the model folders and answers which card a name means. Reads TOML only; a stage is loaded on demand."""
 
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module, resources
 
-from speechmill.models.card import ModelCard
+from speechmill.models.card import ModelCard, read_cards
 from speechmill.models.stage import Stage, StageOptions
 
 
@@ -15,9 +16,29 @@ def cards() -> dict[str, ModelCard]:
     for folder in sorted(resources.files("speechmill.models").iterdir(), key=lambda entry: entry.name):
         card_file = folder / "model.toml"
         if card_file.is_file():
-            card = ModelCard.model_validate(tomllib.loads(card_file.read_text(encoding="utf-8")))
-            found[card.id] = card
+            for card in read_cards(tomllib.loads(card_file.read_text(encoding="utf-8"))):
+                found[card.id] = card
     return found
+
+
+def served(models: Iterable[str], stand_in: bool) -> tuple[ModelCard, ...]:
+    """The cards of models that are to be served. `stand_in`: one without an engine is spoken as a tone.
+
+    Raises LookupError, in one line, for a model that is unknown or that nothing here computes.
+    """
+    known, chosen = cards(), []
+    for name in models:
+        if name not in known:
+            raise LookupError(f"unknown model {name!r}; known: {', '.join(known)}")
+        if not (stand_in or has_engine(known[name])):
+            raise LookupError(f"model {name!r} has a card but no engine in this version; test.stand_in gives it a tone")
+        chosen.append(known[name])
+    return tuple(chosen)
+
+
+def has_engine(card: ModelCard) -> bool:
+    """Whether this version can compute the model, or only knows its card."""
+    return (resources.files("speechmill.models") / card.family / "stages.py").is_file()
 
 
 def load_stage(card: ModelCard, stage: str, options: StageOptions) -> Stage:

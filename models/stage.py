@@ -39,7 +39,9 @@ class StageTask:
     seed: int
     """Key of every random draw, together with take, segment, frame and draw index."""
     params: Mapping[str, object] = field(default_factory=dict)
-    """Validated request parameters that the card declares, such as `speed`."""
+    """Validated request parameters that the card declares, such as `speed`; for `encode` the `mode`."""
+    assets: Mapping[str, bytes] = field(default_factory=dict)
+    """What a reference brings, by name: `clip`, a WAV of mono float32 samples, and `features`, what `encode` made."""
     live: bool = False
     """Somebody listens while it is made: small first chunks."""
 
@@ -97,7 +99,8 @@ class Emission:
 class SlotFailed(Exception):
     """One slot cannot go on; its neighbours can. The text is shown to the client.
 
-    The code is `generation_failed`, or `invalid_value` where the text itself is at fault.
+    The code is `generation_failed`, `invalid_value` where the text itself is at fault, or `incomplete_generation` where
+    the caller's budget is.
     """
 
     def __init__(self, slot: int, message: str, code: str = "generation_failed") -> None:
@@ -107,7 +110,10 @@ class SlotFailed(Exception):
 
 
 class Stage(Protocol):
-    """A stepper over slots. `load(name, options)` in a family's `stages.py` makes one, weights in place."""
+    """A stepper over slots. `load(name, options)` in a family's `stages.py` makes one, weights in place.
+
+    One whose slots become runnable by the clock alone also has `due_s()`: seconds until the next of them does.
+    """
 
     def warm(self) -> None:
         """Run every code path once, before the first task, so that no task pays for it."""

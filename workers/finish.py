@@ -71,7 +71,8 @@ class _Joint:
         pcm = filters.feed(chunk.payload)
         self._marks += [mark for mark in map(self._place, chunk.marks) if mark.end > self._resumed_at]
         if chunk.final:
-            pcm += filters.finish() + self._pause()
+            pcm += filters.finish()
+            pcm += self._pause() if pcm or self._made else b""
         fresh = pcm[self.skip * frame :]
         self.skip = max(self.skip - len(pcm) // frame, 0)
         self._made += len(pcm) // frame
@@ -84,7 +85,7 @@ class _Joint:
         return Mark(mark.word, began + round(mark.start * scale), began + round(mark.end * scale))
 
     def _pause(self) -> bytes:
-        """Silence between segments; none after the last."""
+        """Silence after a segment that was heard; none after the last."""
         if self.cursor.segment + 1 >= self.task.segments:
             return b""
         request = self.task.request

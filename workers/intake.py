@@ -7,7 +7,7 @@ queues. Inbox entries are hints: on a hole or a second of silence the log itself
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from redis import Redis
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import JOB_CLASSES, LogRef, Role
+from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, LogRef, Role
 from speechmill.infra.messages import Claim, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
@@ -36,11 +36,12 @@ from speechmill.infra.protocol import (
 )
 from speechmill.infra.spill import Spill
 from speechmill.models.stage import Chunk, Mark, Resume
+from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Cursor
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
 from speechmill.workers.runner import Runner
-from speechmill.workers.work import Drop, Feed, Open, Work, frame_bytes, input_logs
+from speechmill.workers.work import Drop, Failed, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
 READ_COUNT = 64
@@ -53,13 +54,16 @@ MOVING_S = 0.5
 class Intake:
     """Claims and follows. Every LogReader is touched under one lock, whichever thread brings news of it."""
 
-    def __init__(self, client: Client, loop: Loop, worker: str, lease_ms: int, spill: Spill) -> None:
+    def __init__(self, client: Client, loop: Loop, worker: str, lease_ms: int, spill: Spill, assets: Assets) -> None:
         self._client = client
         self._loop = loop
         self._worker = worker
         self._inbox = client.keys.inbox(worker)
         self._lease_ms = lease_ms
         self._spill = spill
+        self._assets = assets
+        self.failed: Callable[[Failed], None] = lambda failed: None
+        """Told of a task that cannot even be opened."""
         self._lock = threading.RLock()
         self._following: dict[str, Work] = {}
         self._held: dict[str, Work] = {}
@@ -221,7 +225,7 @@ class Intake:
         A server that goes away in between costs the lease, nothing else.
         """
         task = claimed.task
-        own = None if task.stage == "store" else log_of(task, claimed.stages)
+        own = None if task.stage in FILING_STAGES else log_of(task, claimed.stages)
         work = Work(claim=claimed, pool=runner.pool, log=own, joined=claimed.joined)
         log.info("claimed", extra={"job": task.job, "segment": task.segment, "stage": task.stage})
         stands = self._fence(work) if own is not None else Fenced("ok")
@@ -238,11 +242,23 @@ class Intake:
         work.inputs = input_logs(claimed, cursor.segment)
         replay = own is not None and runner.card.resume == "replay"
         output = self._read_own(own) if own is not None and replay else b""
+        resume = Resume(stands.end, output, stands.cursor)
         with self._lock:
             self._held[str(task)] = work
-            self._loop.put(Open(work, Resume(stands.end, output, stands.cursor)))
-            self._follow_next(work)
+        self._assets.bring(work.assets, lambda: not work.gone, lambda found: self._open(runner, work, resume, found))
         return True
+
+    def _open(self, runner: Runner, work: Work, resume: Resume, assets: Mapping[str, bytes] | None) -> None:
+        """Open the slot, now that what the task needs is here; `assets` is None when it is not to be had."""
+        if assets is None and not work.gone:
+            runner.unreserve()
+            self.failed(Failed(work, "generation_failed", "the reference recording is not kept any more", fatal=True))
+            self.poke(runner.pool)
+            return
+        with self._lock:
+            self._loop.put(Open(work, resume, assets or {}))  # one that is gone gives its place back there
+            if not work.gone:
+                self._follow_next(work)
 
     def _fence(self, work: Work) -> Fenced:
         assert work.log is not None

@@ -19,6 +19,7 @@ from speechmill.workers.runner import Runner
 from speechmill.workers.work import Event, Failed, Feed, Open, Outcome, Work, Written
 
 log = logging.getLogger(__name__)
+IDLE_S = 0.25
 
 
 class Loop:
@@ -59,7 +60,7 @@ class Loop:
                 self._step(*chosen)
             self.stamp = time.monotonic()
             if chosen is None:
-                self._wake.wait(0.25)
+                self._wake.wait(max(min([IDLE_S, *(runner.due_s() for runner in self._order)]), 0))
         for runner in self._order:
             for work in list(runner.works.values()):
                 runner.unseat(work)
@@ -84,7 +85,7 @@ class Loop:
         slot = runner.seat(work)
         work.made = event.resume.end
         with self._blamed(runner, work):
-            runner.stage.open(slot, stage_task(work.claim), event.resume)
+            runner.stage.open(slot, stage_task(work.claim, event.assets), event.resume)
 
     def _feed(self, runner: Runner, event: Feed) -> None:
         if event.work.slot >= 0:

@@ -1,18 +1,20 @@
 """From a claim to what a stage is opened with."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from speechmill.infra.keys import FARM_STAGES
+from speechmill.infra.keys import ENCODE, FARM_STAGES, features_key
 from speechmill.infra.messages import PAYLOAD_VERSION, Claim
 from speechmill.models.registry import cards
 from speechmill.models.stage import StageTask
 from speechmill.workers.finish import FarmTask
+from speechmill.workers.keep import KeepTask
 
 
-def stage_task(claim: Claim) -> StageTask:
+def stage_task(claim: Claim, assets: Mapping[str, bytes]) -> StageTask:
     """The task in the stage's own terms; the farm's stages are told about the job as well."""
-    task, request = claim.task, claim.request
+    task, request, card = claim.task, claim.request, cards()[claim.model]
     common: dict[str, Any] = {
         "job": task.job,
         "take": task.take,
@@ -24,8 +26,12 @@ def stage_task(claim: Claim) -> StageTask:
         "live": claim.live,
     }
     if task.stage not in FARM_STAGES:
-        return StageTask(**common)
-    native = cards()[claim.model].sample_rate
+        return StageTask(**common, assets=assets)
+    if task.stage == "keep":
+        version = card.stage(ENCODE).version
+        key = features_key(card.id, request.params["mode"], version, request.params["sha256"])
+        return KeepTask(**common, key=key, keep_s=request.keep_s)
+    native = card.sample_rate
     return FarmTask(**common, request=request, segments=claim.segments, native_rate=native, token=claim.token)
 
 

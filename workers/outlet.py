@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from speechmill.infra import jobs
 from speechmill.infra.client import UNAVAILABLE, Client
-from speechmill.infra.keys import Task
+from speechmill.infra.keys import FILING_STAGES, Task
 from speechmill.infra.messages import WordMark, problem
 from speechmill.infra.protocol import Append, Call, advance, commit, emit, handback, seal
 from speechmill.workers.finish import Joined
@@ -201,7 +201,7 @@ class Outlet(threading.Thread):
     def _close(self, work: Work) -> None:
         work.gone = True
         self._hooks.done(work)
-        if work.task.stage == "store":
+        if work.task.stage in FILING_STAGES:
             tasks = jobs.read_tasks(self._client, work.task.job)
             self._client.run_all(jobs.retirement(tasks, work.claim.stages, self._logs_ttl_s))
         log.info("done", extra={"job": work.task.job, "segment": work.task.segment, "stage": work.task.stage})

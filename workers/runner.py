@@ -1,6 +1,7 @@
 """One stage in one process, and the works in its slots."""
 
 import threading
+from collections.abc import Callable
 
 from speechmill.models.card import StageCard
 from speechmill.models.stage import Stage
@@ -53,6 +54,11 @@ class Runner:
             self._free.append(work.slot)
             work.slot = -1
             self.unreserve()
+
+    def due_s(self) -> float:
+        """Seconds until the clock makes a work able; infinite for every stage that keeps no pace of its own."""
+        due_s: Callable[[], float] | None = getattr(self.stage, "due_s", None)
+        return due_s() if due_s is not None else float("inf")
 
     def able(self) -> list[Work]:
         """Works that a step would bring on, and whose last emissions are not waiting in a heap."""

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 from speechmill.infra.client import UNAVAILABLE
 from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES, AudioFormat, FileWriter, file_writer
 from speechmill.infra.errors import StoreUnavailable
-from speechmill.infra.objects import ObjectStore
+from speechmill.infra.objects import ObjectStore, Stored
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, StageTask
 from speechmill.workers.finish import FarmTask
 
@@ -104,20 +104,17 @@ class Store:
             filing.upload.add_done_callback(lambda _: self._wake())
 
     def _upload(self, filing: _Filing) -> dict[str, Any]:
-        """Put the file, for as long as it takes and the slot is ours. Answers the job's result record."""
+        """Answers the job's result record."""
         request = filing.task.request
         audio_format = cast(AudioFormat, request.response_format)
         key = object_key(filing.task, EXTENSIONS[audio_format])
-        while True:
-            try:
-                self._register(key, time.time() + request.keep_s)
-                filing.file.seek(0)
-                stored = self._objects.put_once(key, filing.file, MEDIA_TYPES[audio_format])
-                break
-            except (StoreUnavailable, *UNAVAILABLE) as error:
-                log.warning("store away", extra={"job": filing.task.job, "error": str(error)})
-                if filing.closed.wait(RETRY_S):
-                    raise
+
+        def put() -> Stored:
+            self._register(key, time.time() + request.keep_s)
+            filing.file.seek(0)
+            return self._objects.put_once(key, filing.file, MEDIA_TYPES[audio_format])
+
+        stored = insist(put, filing.closed)
         return {
             "key": key,
             "format": audio_format,
@@ -131,6 +128,17 @@ class Store:
             "seed": request.seed,
             "word_timestamps": [_times(mark, request.sample_rate) for mark in filing.marks] or None,
         }
+
+
+def insist(put: Callable[[], Stored], closed: threading.Event) -> Stored:
+    """Try again while a server is away, until the slot is closed; what went wrong last is raised then."""
+    while True:
+        try:
+            return put()
+        except (StoreUnavailable, *UNAVAILABLE) as error:
+            log.warning("store away", extra={"error": str(error)})
+            if closed.wait(RETRY_S):
+                raise
 
 
 def object_key(task: FarmTask, extension: str) -> str:

@@ -30,6 +30,8 @@ GRACE_S = 5.0
 """What a child may take beyond its own drain before it is killed."""
 TELL_AFTER_S = 2.5
 LOG_BYTES = 16 << 20
+KEYED_BY_USERS = ("stages", "aliases")
+"""Settings whose keys are names that users choose: too free for the name of a variable."""
 
 
 class ChildFailed(FarmError):
@@ -177,7 +179,7 @@ class Supervisor:
         if code is None:
             return
         if code == CONFIG_FAULT:
-            raise ChildFailed(child.last_line())
+            raise ChildFailed(child.last_line().removeprefix("speechmill: "))
         child.crashes = 1 if now - child.started > STEADY_S else child.crashes + 1
         pause = BACKOFF_S[min(child.crashes, len(BACKOFF_S)) - 1]
         child.restart_at, child.process = now + pause, None
@@ -216,7 +218,7 @@ def _flatten(prefix: str, value: Any, into: dict[str, str]) -> None:
     """Nested settings as pydantic-settings reads them from the environment."""
     for key, inner in value.items():
         name = f"{prefix}{'_' if prefix == 'SPEECHMILL' else '__'}{key.upper()}"
-        if isinstance(inner, dict) and key != "stages":
+        if isinstance(inner, dict) and key not in KEYED_BY_USERS:
             _flatten(name, inner, into)
         else:
             into[name] = inner if isinstance(inner, str) else json.dumps(inner)

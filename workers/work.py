@@ -2,10 +2,11 @@
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import LogRef, Task
+from speechmill.infra.keys import FARM_STAGES, LogRef, Task
 from speechmill.infra.messages import Claim
 from speechmill.infra.protocol import LogReader
 from speechmill.models.stage import Chunk, Emission, Resume
@@ -22,7 +23,7 @@ class Work:
     claim: Claim
     pool: str
     log: LogRef | None
-    """The log that this task writes; `store` has none."""
+    """The log that this task writes; what files an object has none."""
     inputs: deque[LogRef] = field(default_factory=deque)
     """Logs still to be read, in order (reader)."""
     reader: LogReader | None = None
@@ -56,6 +57,11 @@ class Work:
         return self.claim.task
 
     @property
+    def assets(self) -> Mapping[str, str]:
+        """Stored objects that the stage needs, by name: those of the request for a model's stages."""
+        return {} if self.task.stage in FARM_STAGES else self.claim.request.assets
+
+    @property
     def urgent(self) -> bool:
         """Whether `finish` waits for this very task: it may append although memory is short."""
         return self.task.segment is None or self.task.segment == self.joined
@@ -65,6 +71,7 @@ class Work:
 class Open:
     work: Work
     resume: Resume
+    assets: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ def input_logs(claim: Claim, first_segment: int = 0) -> deque[LogRef]:
     task = claim.task
     if task.stage == "store":
         return deque([log_of(Task(task.job, task.take, None, "finish"), claim.stages)])
-    if task.stage == "finish":
+    if task.stage in ("finish", "keep"):
         last = claim.stages[-1]
         segments = range(first_segment, claim.segments)
         return deque(log_of(Task(task.job, task.take, k, last), claim.stages) for k in segments)

@@ -22,10 +22,13 @@ from speechmill.infra.keys import FARM_STAGES, new_id
 from speechmill.infra.protocol import handback
 from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard, StageCard
-from speechmill.models.registry import cards, load_stage
+from speechmill.models.registry import cards, has_engine, load_stage, served
 from speechmill.models.stage import Stage, StageOptions
+from speechmill.models.tone import stages as tone
+from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Finish
 from speechmill.workers.intake import Intake
+from speechmill.workers.keep import Keep
 from speechmill.workers.keeper import Habits, Keeper
 from speechmill.workers.loop import Loop
 from speechmill.workers.outlet import Hooks, Outlet
@@ -51,21 +54,21 @@ class Assignment:
 
 def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Assignment:
     """Nothing named means everything: all served models, all stages. `models` stands for all stages of models,
-    `farm` for the farm's own. Raises ConfigError for an unknown name.
+    `farm` for the farm's own. Raises ConfigError for an unknown name, or for a model that nothing here computes.
     """
-    known = cards()
-    for model in models or settings.models:
-        if model not in known:
-            raise ConfigError(f"unknown model {model!r}; known: {', '.join(known)}")
-    chosen = [known[model] for model in models or settings.models]
-    of_models = {stage.name for card in chosen for stage in card.stages}
+    try:
+        chosen = served(models or settings.models, settings.test.stand_in)
+    except LookupError as error:
+        raise ConfigError(str(error)) from None
+    pairs = [(card.id, name) for card in chosen for name in card.stage_names]
+    of_models = {name for _, name in pairs}
     groups = {"models": of_models, "farm": set(FARM_STAGES)}
     wanted = set[str]().union(*(groups.get(name, {name}) for name in stages or groups))
     if unknown := wanted - of_models - set(FARM_STAGES):
         offered = ", ".join([*groups, *sorted(of_models), *FARM_STAGES])
         raise ConfigError(f"unknown stage {', '.join(sorted(unknown))}; known: {offered}")
-    pairs = [(card.id, stage.name) for card in chosen for stage in card.stages if stage.name in wanted]
-    return Assignment(tuple(pairs), tuple(name for name in FARM_STAGES if name in wanted))
+    wanted_pairs = tuple(pair for pair in pairs if pair[1] in wanted)
+    return Assignment(wanted_pairs, tuple(name for name in FARM_STAGES if name in wanted))
 
 
 def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
@@ -80,12 +83,15 @@ def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
 
 
 def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner:
-    """Load and warm one stage of a model."""
+    """Load and warm one stage of a model; `assign` has seen to it that a model without an engine may be a tone."""
     pool = f"{card.id}/{stage_name}"
     stage_card = card.stage(stage_name)
     options = stage_options(stage_card, settings.stages.get(pool, StageOverride()))
     began = time.monotonic()
-    stage = load_stage(card, stage_name, options)
+    if has_engine(card):
+        stage = load_stage(card, stage_name, options)
+    else:
+        stage = tone.load(card, stage_name, options, settings.test.pace)
     stage.warm()
     log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": round(time.monotonic() - began, 2)})
     return Runner(pool, stage_card, stage, options.slots)
@@ -99,6 +105,7 @@ class Worker:
         self._settings = settings
         self._client = make_client(settings)
         self._objects = make_objects(settings)
+        self._assets = Assets(self._objects)
         self._uploads = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
         self._loop = Loop([*runners, *map(self._farm_runner, farm_stages)], self._outcome)
         self._build_threads()
@@ -114,11 +121,13 @@ class Worker:
             max_rss_mb=settings.worker.max_rss_mb,
         )
         self._spiller = Spiller(self._client, spill, self._register, settings.retention.replay_window_s)
-        self._intake = Intake(self._client, self._loop, self.name, int(habits.lease_s * 1000), spill)
+        lease_ms = int(habits.lease_s * 1000)
+        self._intake = Intake(self._client, self._loop, self.name, lease_ms, spill, self._assets)
         self._outlet = Outlet(
             self._client, self.name, Hooks(self._loop.put, self._done, self._written), habits.logs_ttl_s
         )
         self._keeper = Keeper(self._client, self._loop, self._intake, self.name, habits)
+        self._intake.failed = self._outlet.put
         self._keeper.too_big = self.drain
         self._keeper.memory_short = self._spiller.memory_short
         self._loop.freed = self._intake.poke
@@ -126,8 +135,9 @@ class Worker:
 
     def _farm_runner(self, name: str) -> Runner:
         stage: Stage = Finish()
-        if name == "store":
-            stage = Store(self._objects, self._register, self._uploads, lambda: self._loop.wake())
+        if name != "finish":
+            filing = Store if name == "store" else Keep
+            stage = filing(self._objects, self._register, self._uploads, lambda: self._loop.wake())
         card = StageCard(name=name, unit="pcm", rate=1.0, dtype="s16le", slots=FARM_SLOTS)
         return Runner(f"farm/{name}", card, stage, FARM_SLOTS, light=True)
 
@@ -166,6 +176,7 @@ class Worker:
         self._keeper.start()
         self._outlet.start()
         self._spiller.start()
+        self._assets.start()
         self._intake.start()
         log.info("ready", extra={"worker": self.name, "pools": list(self._loop.runners)})
         self._loop.run()
@@ -182,6 +193,7 @@ class Worker:
         self._keeper.stop()
         self._spiller.stop()
         self._intake.stop()
+        self._assets.stop()
         self._uploads.shutdown(cancel_futures=True)
         self._client.close()
         log.info("left", extra={"worker": self.name})

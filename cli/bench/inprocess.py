@@ -120,7 +120,7 @@ class InProcess:
     def _open(self, index: int, work: Work) -> None:
         runner = self._runners[index]
         slot = runner.seat(work)
-        runner.stage.open(slot, stage_task(work.claim), Resume())
+        runner.stage.open(slot, stage_task(work.claim, {}), Resume())
         for chunk in self._logs.pop(work, []):
             runner.stage.feed(slot, chunk)
         job, task = self._owner[work], work.task

@@ -29,20 +29,16 @@ end
 local function dispatch(root, model, class, stage, now)
   local pool = pool_of(model, stage)
   local queue = root .. ':ready:' .. pool .. ':' .. class
-  local ring = root .. ':projects:' .. model .. ':' .. class
+  local ring = root .. ':projects:' .. pool .. ':' .. class
   if redis.call('EXISTS', ring) == 0 then return end
   local wanted = math.max(2 * live_slots(root, pool, now), 2) - redis.call('XLEN', queue)
   while wanted > 0 do
     local project = redis.call('ZRANGE', ring, 0, 0)[1]
     if not project then return end
-    local backlog = root .. ':backlog:' .. model .. ':' .. class .. ':' .. project
-    local job = redis.call('LINDEX', backlog, 0)
+    local job = redis.call('LPOP', root .. ':backlog:' .. pool .. ':' .. class .. ':' .. project)
     if not job then
       redis.call('ZREM', ring, project)
-    elseif running(root, job) and redis.call('HGET', root .. ':job:' .. job, 'first') ~= stage then
-      return  -- a later stage's worker asks: what it lacks does not come from here
     else
-      redis.call('LPOP', backlog)
       local last = redis.call('ZRANGE', ring, -1, -1, 'WITHSCORES')
       redis.call('ZADD', ring, tonumber(last[2]) + 1, project)
       if running(root, job) then
@@ -54,12 +50,13 @@ local function dispatch(root, model, class, stage, now)
 end
 
 local function enqueue(root, job, now)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'first', 'timeout_ms')
-  local ring = root .. ':projects:' .. f[1] .. ':' .. f[2]
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'first', 'timeout_ms', 'counted')
+  local pool = pool_of(f[1], f[4])
+  local ring = root .. ':projects:' .. pool .. ':' .. f[2]
   redis.call('ZADD', root .. ':live', now + tonumber(f[5]), job)
-  redis.call('HINCRBY', root .. ':projectlive', f[3], 1)
+  if f[6] == '1' then redis.call('HINCRBY', root .. ':projectlive', f[3], 1) end
   redis.call('ZADD', root .. ':queued:' .. f[1], now, job)
-  redis.call('RPUSH', root .. ':backlog:' .. f[1] .. ':' .. f[2] .. ':' .. f[3], job)
+  redis.call('RPUSH', root .. ':backlog:' .. pool .. ':' .. f[2] .. ':' .. f[3], job)
   if not redis.call('ZSCORE', ring, f[3]) then
     local oldest = redis.call('ZRANGE', ring, 0, 0, 'WITHSCORES')
     redis.call('ZADD', ring, oldest[2] or 0, f[3])
@@ -69,9 +66,9 @@ end
 
 -- nothing of the job waits any more, and whoever is at it hears that it is over
 local function withdraw(root, job)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'state')
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'state', 'first')
   if f[4] == 'queued' then
-    redis.call('LREM', root .. ':backlog:' .. f[1] .. ':' .. f[2] .. ':' .. f[3], 0, job)
+    redis.call('LREM', root .. ':backlog:' .. pool_of(f[1], f[5]) .. ':' .. f[2] .. ':' .. f[3], 0, job)
     redis.call('ZREM', root .. ':queued:' .. f[1], job)
   end
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
@@ -86,7 +83,7 @@ end
 -- the job is over: nothing of it can be claimed, renewed or committed any more
 local function terminate(root, job, state, now)
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s')
+  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s', 'counted', 'only')
   withdraw(root, job)
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
     local _, _, _, stage = split_task(task)
@@ -95,9 +92,10 @@ local function terminate(root, job, state, now)
   redis.call('HSET', key, 'state', state, 'finished', now)
   redis.call('HINCRBY', key, 'version', 1)
   redis.call('ZREM', root .. ':live', job)
-  if redis.call('HINCRBY', root .. ':projectlive', f[2], -1) <= 0 then
+  if f[5] == '1' and redis.call('HINCRBY', root .. ':projectlive', f[2], -1) <= 0 then
     redis.call('HDEL', root .. ':projectlive', f[2])
   end
+  if f[6] and redis.call('GET', root .. ':idem:' .. f[6]) == job then redis.call('DEL', root .. ':idem:' .. f[6]) end
   if f[3] == '1' then redis.call('XADD', root .. ':outbox', '*', 'type', 'audio.job.' .. state, 'job', job) end
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
     redis.call('EXPIRE', root .. ':task:' .. task, f[4])
@@ -137,7 +135,8 @@ local function settle_cancelled(root, job, now)
   end
 end
 
--- record ['field', value, …], segments [text, …], limits -> {answer, job or depth}
+-- job, idempotency key ('' for none), how long it counts in s (0 = until the job ends), most queued, most of a project,
+-- record, segments… -> {answer, job or depth}
 function F.submit(keys, args)
   local root, job, idem, idem_ttl, max_queued, max_project = keys[1], args[1], args[2], args[3], tonumber(args[4]), tonumber(args[5])
   local record = cjson.decode(args[6])
@@ -157,7 +156,12 @@ function F.submit(keys, args)
   redis.call('HSET', key, 'state', 'queued', 'take', 1, 'version', 1, 'created', now, 'segments', #args - 6,
     'next', 0, 'joined', 0, 'waiting', 0, 'first', cjson.decode(record.stages)[1])
   for i = 7, #args do redis.call('HSET', root .. ':segments:' .. job, i - 7, args[i]) end
-  if idem ~= '' then redis.call('SET', root .. ':idem:' .. idem, job, 'EX', idem_ttl) end
+  if idem ~= '' and idem_ttl == '0' then
+    redis.call('SET', root .. ':idem:' .. idem, job, 'PX', record.timeout_ms)  -- no job outlives its deadline
+    redis.call('HSET', key, 'only', idem)
+  elseif idem ~= '' then
+    redis.call('SET', root .. ':idem:' .. idem, job, 'EX', idem_ttl)
+  end
   enqueue(root, job, now)
   return {'ok', job}
 end

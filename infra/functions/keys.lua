@@ -14,11 +14,11 @@
 --   ready:<pool>:<class> stream tasks that wait for a worker of the pool; an entry is deleted by the claim
 --   pass:<pool>          hash   class -> virtual time already served (stride scheduling)
 --   leases               zset   task -> end of lease
---   backlog:<model>:<class>:<project> list   jobs not yet dispatched
---   projects:<model>:<class>          zset   projects with a backlog -> when last served
+--   backlog:<pool>:<class>:<project>  list   jobs not yet dispatched, by the pool of their first stage
+--   projects:<pool>:<class>           zset   projects with a backlog -> when last served
 --   queued:<model>       zset   jobs that nobody has started -> when submitted
 --   live                 zset   jobs not ended -> deadline
---   projectlive          hash   project -> jobs not ended
+--   projectlive          hash   project -> jobs not ended, without those that the farm gave itself
 --   idem:<key>           string job id of an idempotency key
 --   workers:<pool>       zset   worker -> when its registration lapses
 --   slots:<pool>         hash   worker -> slots
@@ -27,6 +27,17 @@
 --   inbox:<reader>       stream hints for one reader process, on each server that it reads from
 --   dead                 zset   jobs given up on -> when
 --   outbox               stream events to be told to the outside
+--   apikeys              hash   SHA-256 of a key -> what it may do
+--   rate:<key>           hash   requests and characters that a key may still use this minute, and when that was so
+--   quota:<key>:<period> hash   characters and milliseconds of audio that a key has used in a day or month
+--   seats:<name>         zset   calls or sockets that are open now -> when they lapse
+--   voices:<project>     hash   folded name -> version and record of a voice
+--   voiceids:<project>   hash   id of a voice -> folded name
+--   embeddings:<project> hash   id of a voice -> speaker embedding, float32
+--   voiceversion         string the last version of a voice that was given out
+--   consents:<project>   hash   id -> record of a consent
+--   file:<file>          string record of an uploaded file, as JSON
+--   files:<project>      zset   ids of a project's files, in the order of their ids, which is that of their times
 --   expiry               zset   stored objects -> second at which they are to be deleted
 --
 -- Either server (a log lives wholly on one)
@@ -37,6 +48,7 @@
 
 local CLASSES = {'interactive', 'normal', 'batch'}
 local WEIGHT = {interactive = 8, normal = 3, batch = 1}
+local FARM_STAGES = {finish = true, store = true, keep = true}
 local AGED_MS = 600000
 local HINT_BYTES = 8192
 local INBOX_LEN = 4096
@@ -70,8 +82,7 @@ end
 
 -- farm stages serve every model from one pool; a model's stages have pools of their own
 local function pool_of(model, stage)
-  if stage == 'finish' or stage == 'store' then return 'farm/' .. stage end
-  return model .. '/' .. stage
+  return (FARM_STAGES[stage] and 'farm' or model) .. '/' .. stage
 end
 
 local function ready(root, task, model, stage, class, version)

@@ -140,8 +140,13 @@ function F.press(keys, args)
   return 'ok'
 end
 
--- object, Unix seconds: when a stored object is to be deleted; a later word on the same object replaces this one
+-- object, Unix seconds, how: when a stored object is to be deleted; a later word on the same object replaces this one, or
+-- where it says "prolong" can only put it off
 function F.expire(keys, args)
-  redis.call('ZADD', keys[1] .. ':expiry', args[2], args[1])
+  if args[3] == 'prolong' then
+    redis.call('ZADD', keys[1] .. ':expiry', 'GT', args[2], args[1])
+  else
+    redis.call('ZADD', keys[1] .. ':expiry', args[2], args[1])
+  end
   return 'ok'
 end

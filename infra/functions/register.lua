@@ -1,7 +1,9 @@
 -- Only what adds work is refused when memory is full; what moves work on or ends it may always run.
-local ADDS_WORK = {'submit', 'retry'}
+local ADDS_WORK = {'submit', 'retry', 'put_voice', 'put_consent'}
 local MOVES_WORK = {'dispatch', 'claim', 'renew', 'handback', 'commit', 'advance', 'reopen', 'reap', 'end_job', 'beat', 'leave',
-  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep', 'poke', 'press', 'expire'}
+  'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep', 'poke', 'press', 'expire',
+  'charge', 'account', 'sit', 'rise', 'check_voice', 'find_voice', 'drop_voice', 'drop_consent',
+  'hasten'}
 for i = 1, #ADDS_WORK do
   redis.register_function('@PREFIX@' .. ADDS_WORK[i], F[ADDS_WORK[i]])
 end

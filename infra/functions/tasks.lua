@@ -58,13 +58,17 @@ local function charge(root, pool, served, waiting)
   redis.call('HSET', key, served.class, served.pass + 1 / WEIGHT[served.class])
 end
 
-local function successor(root, job, take, stage, stages)
-  if stage == 'store' then return nil end
-  if stage == 'finish' then return job .. '/' .. take .. '/j/store', 'store' end
-  for i, name in ipairs(stages) do
-    if name == stage and i < #stages then return nil, stages[i + 1] end
+local function index_of(list, wanted)
+  for i, name in ipairs(list) do
+    if name == wanted then return i end
   end
-  return job .. '/' .. take .. '/j/finish', 'finish'
+end
+
+-- a segment goes through the model's stages, then the job through its tail -> segment ('j' for the whole job) and stage
+local function successor(segment, stage, stages, tail)
+  local at = index_of(stages, stage)
+  if at and at < #stages then return segment, stages[at + 1] end
+  return 'j', tail[at and 1 or index_of(tail, stage) + 1]
 end
 
 local function claim_answer(root, task, token)
@@ -136,16 +140,16 @@ function F.claim(keys, args)
   redis.call('ZADD', root .. ':leases', now + lease_ms, task)
   redis.call('SADD', root .. ':owned:' .. job, task)
   redis.call('HINCRBY', root .. ':leased', pool, 1)
-  local f = redis.call('HMGET', job_key, 'state', 'stages', 'model', 'class', 'first', 'payload')
+  local f = redis.call('HMGET', job_key, 'state', 'stages', 'model', 'class', 'first', 'payload', 'tail')
   if f[1] == 'queued' then
     redis.call('HSET', job_key, 'state', 'running', 'started', now)
     redis.call('HINCRBY', job_key, 'version', 1)
     redis.call('ZREM', root .. ':queued:' .. f[3], job)
   end
-  local follower, follower_stage = successor(root, job, take, stage, cjson.decode(f[2]))
-  if follower_stage then
-    follower = follower or (job .. '/' .. take .. '/' .. segment .. '/' .. follower_stage)
-    ready_first_time(root, follower, f[3], follower_stage, f[4], f[6])
+  local next_part, next_stage = successor(segment, stage, cjson.decode(f[2]), cjson.decode(f[7]))
+  if next_stage then
+    local follower = job .. '/' .. take .. '/' .. next_part .. '/' .. next_stage
+    ready_first_time(root, follower, f[3], next_stage, f[4], f[6])
   end
   if stage == f[5] and epoch == 1 then
     redis.call('HSET', job_key, 'waiting', 0)
@@ -188,7 +192,7 @@ function F.handback(keys, args)
   return 'ok'
 end
 
--- task, token, result ('' except for store: the job's result record) -> ok fenced closed
+-- task, token, result ('' except for the last of the tail: the job's result record) -> ok fenced closed
 function F.commit(keys, args)
   local root, task = keys[1], args[1]
   local job, _, _, stage = split_task(task)

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechmill.models.card import ModelCard
-from speechmill.models.registry import cards, load_stage
+from speechmill.models.registry import cards, has_engine, load_stage
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
+from speechmill.models.tone import stages as tone
 
 
 def options(card: ModelCard, name: str) -> StageOptions:
@@ -19,8 +20,10 @@ def options(card: ModelCard, name: str) -> StageOptions:
 
 @cache
 def loaded(model: str, name: str) -> Stage:
+    """By the family's engine, or as a tone where it has none."""
     card = cards()[model]
-    return load_stage(card, name, options(card, name))
+    load = load_stage if has_engine(card) else tone.load
+    return load(card, name, options(card, name))
 
 
 def task(text: str, **changes: object) -> StageTask:

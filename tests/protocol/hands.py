@@ -1,7 +1,8 @@
 """A worker in small: each of its hands holds one task and does one command at a time, as the real threads do.
 
 What the toy stages make is known beforehand: code `i` of a text, two samples for each code, segments joined as they
-are. Codes stand in chunks that cannot be cut; samples are cut anywhere.
+are. A recording is a text, too, and its features are the text's codes. Codes stand in chunks that cannot be cut;
+samples are cut anywhere.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any
 from speechmill.infra import protocol
 from speechmill.infra.client import Client
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import LogRef, Task
+from speechmill.infra.keys import FILING_STAGES, LogRef, Task
 from speechmill.infra.messages import Claim, LogChunk
 from speechmill.infra.protocol import Append, Call, Hole, LogReader, Misaligned
 
@@ -94,6 +95,7 @@ class Hand:
             "codec": Task(job, take, self.task.segment, "talker"),
             "finish": Task(job, take, self.segment, "codec"),
             "store": Task(job, take, None, "finish"),
+            "keep": Task(job, take, 0, "encode"),
         }
         return log_of(before[stage], self.claimed.stages) if stage in before else None
 
@@ -124,7 +126,7 @@ class Hand:
     def _begin(self) -> None:
         self.begun, self.joined = True, self.claimed.joined
         self._open_reader()
-        if self.task.stage == "store":
+        if self.task.stage in FILING_STAGES:
             return
         token, base = self.claimed.token, self.claimed.base
         stands = self.send(protocol.fence(self.log, token, base, TTL_S, "{}"))
@@ -159,14 +161,14 @@ class Hand:
 
     def _take(self, chunk: LogChunk) -> None:
         if chunk.payload:
-            self.input += unpack(chunk.payload) if self.task.stage == "codec" else chunk.payload
+            self.input += unpack(chunk.payload) if self.task.stage in ("codec", "keep") else chunk.payload
         self.input_ended = self.input_ended or chunk.trailer is not None
 
     # -- what the stages make -----------------------------------------------------------------------------------------
 
     def _make(self, size: int) -> bool:
         """Compute the next emission, if there is anything to compute it from."""
-        if self.task.stage == "talker":
+        if self.task.stage in ("talker", "encode"):
             spoken = codes(self.claimed.text)[self.end : self.end + size]
             self.made = Made(pack(spoken), len(spoken)) if spoken else None
         elif self.task.stage == "codec":
@@ -188,7 +190,7 @@ class Hand:
 
     def _complete(self) -> bool:
         """Whether the task has nothing more to read or to make."""
-        if self.task.stage == "talker":
+        if self.task.stage in ("talker", "encode"):
             return True
         if self.task.stage == "finish":
             return self.segment == self.claimed.segments
@@ -229,9 +231,8 @@ class Hand:
             self._open_reader()
 
     def _finish(self) -> bool:
-        if self.task.stage == "store":
-            heard = bytes(self.input)
-            return self._commit(json.dumps({"crc": zlib.crc32(heard), "samples": len(heard) // SAMPLE}))
+        if self.task.stage in FILING_STAGES:
+            return self._commit(json.dumps({"crc": zlib.crc32(self.input), "bytes": len(self.input)}))
         self.sealed = self.send(protocol.seal(self.log, self.claimed.token, "{}", self.end)) == "ok"
         self.leaving = not self.sealed
         return True

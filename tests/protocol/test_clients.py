@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from speechmill.infra import protocol
+from speechmill.configs.settings import KeyLimits
+from speechmill.infra import consents, protocol, quota, voices
 from speechmill.infra.client import AsyncClient, Client, library
+from speechmill.infra.consents import ConsentRecord
 from speechmill.infra.embedded import EmbeddedValkey
 from speechmill.infra.keys import Keys, Task, new_id, out_log
 from speechmill.infra.messages import Claim
 from speechmill.infra.protocol import Append, Call, Limits
+from speechmill.infra.voices import VoiceRecord
 
 from .farm import LEASE_MS, TALKER, TTL_S, Farm, submission
 
@@ -25,6 +28,33 @@ def own_valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
     server.start()
     yield server
     server.stop()
+
+
+def voice() -> VoiceRecord:
+    return VoiceRecord(
+        id="voice_1",
+        name="Ann",
+        project="a",
+        consent="yes",
+        created_at=1,
+        kind="audio",
+        mime_type="audio/wav",
+        file_size=1,
+        sample_key="voices/a/voice_1/sample.wav",
+    )
+
+
+def consent() -> ConsentRecord:
+    return ConsentRecord(
+        id="cons_1",
+        name="Ann",
+        project="a",
+        language="en",
+        created_at=1,
+        mime_type="audio/wav",
+        file_size=1,
+        recording_key="consents/a/cons_1.wav",
+    )
 
 
 def one_of_each(job: str) -> list[Call[Any]]:
@@ -53,10 +83,21 @@ def one_of_each(job: str) -> list[Call[Any]]:
         protocol.end_job(job, "cancelled"),
         protocol.retry(job),
         protocol.leave("w", [TALKER]),
+        voices.check_voice("a", "Ann", "overwrite", 5),
+        voices.put_voice(voice(), "overwrite", 5),
+        voices.find_voice("a", "ann"),
+        voices.drop_voice("a", "voice_1"),
+        voices.hasten(["features/x"]),
+        consents.put_consent(consent()),
+        consents.drop_consent("a", "cons_1"),
+        quota.charge("key", KeyLimits(), 1, 5),
+        quota.account("key", 0, 1),
+        quota.sit("seats", "me", 1, 60),
+        quota.rise("seats", "me"),
         protocol.press(1, "chunks"),
         protocol.expire("audio/key", 1.5),
         protocol.press(1, "chunks"),
-        protocol.expire("audio/x", 1),
+        protocol.prolong("audio/x", 1),
     ]
 
 

@@ -5,9 +5,9 @@ from redis.exceptions import OutOfMemoryError
 
 from speechmill.infra.keys import Task
 from speechmill.infra.messages import Claim
-from speechmill.infra.protocol import Limits, advance, claim, dispatch, leave, submit
+from speechmill.infra.protocol import Limits, advance, claim, dispatch, leave, retry, submit
 
-from .farm import CODEC, FAILURE, FINISH, LEASE_MS, REQUEST, STORE, TALKER, Farm, submission
+from .farm import CODEC, ENCODE, FAILURE, FINISH, KEEP, LEASE_MS, RECORDING, REQUEST, STORE, TALKER, Farm, submission
 
 ROUND = 12
 """Weights 8, 3 and 1."""
@@ -50,6 +50,35 @@ def test_an_idempotency_key_is_forgotten_in_time(farm: Farm) -> None:
     assert 0 < farm.server.ttl(key) <= 60
 
 
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "expired"])
+def test_a_key_may_stand_for_a_job_only_while_it_is_in_work(farm: Farm, state: str) -> None:
+    limits = Limits(idempotency_s=0)
+    job = farm.submit(limits, idempotency_key="once")
+    assert farm.run(submit(submission(idempotency_key="once"), limits)).job == job
+    if state == "succeeded":
+        farm.finish_all(job)
+    else:
+        farm.end_job(job, state)
+    assert farm.state(job) == state
+    assert farm.submit(limits, idempotency_key="once") != job
+
+
+def test_a_key_is_not_taken_from_the_job_that_has_it_now_when_an_earlier_one_ends_again(farm: Farm) -> None:
+    limits = Limits(idempotency_s=0)
+    earlier = farm.submit(limits, idempotency_key="once")
+    farm.end_job(earlier, "failed")
+    job = farm.submit(limits, idempotency_key="once")
+    assert farm.run(retry(earlier)) == "ok"
+    farm.end_job(earlier, "failed")
+    assert farm.run(submit(submission(idempotency_key="once"), limits)).job == job
+
+
+def test_a_key_of_a_job_in_work_is_gone_by_the_job_s_deadline(farm: Farm) -> None:
+    farm.submit(Limits(idempotency_s=0), idempotency_key="once", timeout_s=60)
+    (key,) = farm.names("idem:*")
+    assert 0 < farm.server.ttl(key) <= 60
+
+
 def test_a_full_queue_refuses_and_tells_its_depth(farm: Farm) -> None:
     farm.submit()
     answer = farm.run(submit(submission(), Limits(queue_depth=1)))
@@ -73,6 +102,13 @@ def test_an_ended_job_frees_its_project_s_quota(farm: Farm) -> None:
     job = farm.submit(project="a")
     farm.end_job(job, "cancelled")
     farm.submit(Limits(project_jobs=1), project="a")
+
+
+def test_what_the_farm_does_for_many_is_not_counted_against_a_project(farm: Farm) -> None:
+    errand = farm.submit(project="a", counted=False)
+    farm.submit(Limits(project_jobs=1), project="a")
+    farm.end_job(errand, "cancelled")
+    assert farm.run(submit(submission(project="a"), Limits(project_jobs=1))).answer == "quota"
 
 
 def test_full_memory_refuses_new_work_and_lets_running_work_end(farm: Farm) -> None:
@@ -127,6 +163,20 @@ def test_workers_of_later_stages_do_not_lengthen_the_first_queue(farm: Farm) -> 
         farm.submit()
     assert farm.ask(CODEC) == "none"
     assert len(farm.ready(TALKER)) == 2
+
+
+def test_recordings_that_nobody_encodes_do_not_hold_up_speech(farm: Farm) -> None:
+    for _ in range(4):
+        farm.submit(**RECORDING)
+    job = farm.submit()
+    assert farm.claim(TALKER).task.job == job
+
+
+def test_speech_that_nobody_makes_does_not_hold_up_recordings(farm: Farm) -> None:
+    for _ in range(4):
+        farm.submit()
+    job = farm.submit(**RECORDING)
+    assert farm.claim(ENCODE).task.job == job
 
 
 def test_projects_take_turns_however_many_jobs_one_has(farm: Farm) -> None:
@@ -256,6 +306,16 @@ def test_a_claim_makes_the_successor_ready(farm: Farm, pool: str, follower: str)
     assert farm.ready(follower) == []
     farm.claim(pool)
     assert len(farm.ready(follower)) == 1
+
+
+def test_a_job_goes_through_a_tail_of_its_own_which_ends_it(farm: Farm) -> None:
+    job = farm.submit(**RECORDING)
+    encode = farm.claim(ENCODE)
+    assert (farm.ready(FINISH), farm.ready(KEEP)) == ([], [f"{job}/1/j/keep"])
+    farm.write_all(encode)
+    assert farm.commit(farm.claim(KEEP), '{"key": "features/x"}') == "ok"
+    assert (farm.state(job), farm.record(job).result) == ("succeeded", {"key": "features/x"})
+    farm.assert_gone_in_time(job)
 
 
 def test_a_job_has_one_finish_however_many_segments(farm: Farm) -> None:

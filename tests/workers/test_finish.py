@@ -49,6 +49,20 @@ def test_segments_are_joined_with_a_pause_between_and_none_at_the_end() -> None:
     assert made[-1].trailer == {"frames": 100 + PAUSE_MS + 60}
 
 
+def test_segments_without_a_sample_bring_no_pause_and_a_job_of_nothing_else_fails() -> None:
+    finish = Finish()
+    for texts in ([b"", pcm(100)], [b"", b""]):
+        finish.open(0, task(2), Resume())
+        for audio in texts:
+            finish.feed(0, Chunk(0, len(audio) // 2, audio))
+            finish.feed(0, Chunk(len(audio) // 2, len(audio) // 2, final=True))
+        if any(texts):
+            assert b"".join(emission.payload for emission in emissions(finish)) == pcm(100)
+        else:
+            with pytest.raises(SlotFailed, match="no audio"):
+                finish.step([0])
+
+
 @given(
     lengths=st.lists(st.integers(1, 300), min_size=1, max_size=4),
     cuts=st.lists(st.integers(1, 299), max_size=6),

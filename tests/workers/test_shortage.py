@@ -17,6 +17,7 @@ from speechmill.infra.objects import ObjectStore
 from speechmill.infra.protocol import LogReader
 from speechmill.models.stage import Chunk, Resume
 from speechmill.workers import spiller
+from speechmill.workers.assets import Assets
 from speechmill.workers.finish import FarmTask
 from speechmill.workers.intake import Intake
 from speechmill.workers.loop import Loop
@@ -135,7 +136,8 @@ def test_an_input_in_very_many_spilled_pieces_is_read_without_end_of_stack(
         def read(self, log: LogRef, position: int) -> tuple[int, bytes] | None:
             return (position, b"ab") if position < pieces else None
 
-    intake = Intake(farm.client, Loop([], lambda outcome: None), "w", 1000, Pieces())  # type: ignore[arg-type]
+    loop = Loop([], lambda outcome: None)
+    intake = Intake(farm.client, loop, "w", 1000, Pieces(), Assets(farm.objects))  # type: ignore[arg-type]
     monkeypatch.setattr(intake, "_pass_on", lambda work, chunks: fed.extend(chunks))
     farm.client.server("chunks").xadd(farm.client.keys.log(out), {"s": pieces, "d": b"ef"}, id=f"{pieces + 1}-0")
     intake._read(Work)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """A model of one stage whose audio is a known function of the text, and whose text says how it misbehaves."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Sequence
@@ -11,12 +12,12 @@ from speechmill.configs.settings import load
 from speechmill.infra.client import Client
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.jobs import TERMINAL, JobRecord, read_record
-from speechmill.infra.keys import Keys, new_id, out_log
+from speechmill.infra.keys import FARM_STAGES, Keys, new_id, out_log
 from speechmill.infra.messages import SpeechRequest, Submission
 from speechmill.infra.objects import ObjectStore
 from speechmill.infra.protocol import Limits, LogReader, submit
 from speechmill.infra.spill import Spill
-from speechmill.models.card import Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
+from speechmill.models.card import EncodeCard, Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
 from speechmill.models.registry import cards
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
 from speechmill.workers.runner import Runner
@@ -38,6 +39,7 @@ CARD = ModelCard(
     parameters=Parameters(),
     segments=Segments(max_chars=1000, ahead=4),
     stages=(StageCard(name="voice", unit="pcm", rate=RATE, dtype="s16le", slots=4),),
+    encode=EncodeCard(modes=("icl", "xvec"), version=3),
 )
 
 
@@ -65,6 +67,7 @@ class Toy:
         self.slots: dict[int, _Slot] = {}
         self.gate = threading.Event()
         self.hang_s = 0.0
+        self.tasks: list[StageTask] = []
         self.batches: list[list[str]] = []
 
     def warm(self) -> None:
@@ -73,6 +76,7 @@ class Toy:
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
         if "refuse" in task.text:
             raise SlotFailed(slot, "cannot say this")
+        self.tasks.append(task)
         self.slots[slot] = _Slot(pcm_of(task.text), task.text, resume.end)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
@@ -99,6 +103,53 @@ class Toy:
         self.slots.pop(slot, None)
 
 
+def features_of(clip: bytes, mode: str) -> bytes:
+    """What the toy finds in a recording: its first and its second half, each a frame."""
+    return clip[len(clip) // 2 :] + clip[: len(clip) // 2] + mode.encode() if clip else b""
+
+
+class Encoder:
+    """`refuse` is refused, nothing is found in an empty recording, the second half of a `wait` waits for `gate`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.resumed: list[int] = []
+        self.slots: dict[int, tuple[bytes, list[bytes]]] = {}
+        """The recording and the frames to come."""
+
+    def warm(self) -> None:
+        """Nothing to warm."""
+
+    def open(self, slot: int, task: StageTask, resume: Resume) -> None:
+        clip = task.assets["clip"]
+        if b"refuse" in clip:
+            raise SlotFailed(slot, "cannot hear this")
+        features = features_of(clip, str(task.params["mode"]))
+        half = len(features) // 2
+        frames = [features[:half], features[half:]] if clip else []
+        self.resumed.append(resume.end)
+        self.slots[slot] = clip, frames[resume.end :]
+
+    def feed(self, slot: int, chunk: Chunk) -> None:
+        raise AssertionError("a first stage has no input")
+
+    def runnable(self, slot: int) -> bool:
+        clip, left = self.slots[slot]
+        return b"wait" not in clip or len(left) == 2 or self.gate.is_set()
+
+    def step(self, slots: Sequence[int]) -> list[Emission]:
+        return [self._emit(slot) for slot in slots]
+
+    def _emit(self, slot: int) -> Emission:
+        _, left = self.slots[slot]
+        if not left:
+            return Emission(slot, final=True)
+        return Emission(slot, 1, left.pop(0), final=not left)
+
+    def close(self, slot: int) -> None:
+        self.slots.pop(slot, None)
+
+
 class ToyFarm:
     """Workers in threads of this process, on the real Valkey and S3."""
 
@@ -120,10 +171,15 @@ class ToyFarm:
         for name, value in values.items():
             setattr(getattr(self.settings, section), name, value)
 
-    def start(self, slots: int = 4, farm_stages: Sequence[str] = ("finish", "store")) -> tuple[Toy, Worker]:
-        """One more worker."""
+    def start(
+        self, slots: int = 4, farm_stages: Sequence[str] = FARM_STAGES, encoder: Encoder | None = None
+    ) -> tuple[Toy, Worker]:
+        """One more worker; it reads recordings where it is given an encoder."""
         toy = Toy()
-        worker = Worker(self.settings, [Runner("toy/voice", CARD.stages[0], toy, slots)], farm_stages)
+        runners = [Runner("toy/voice", CARD.stages[0], toy, slots)]
+        if encoder is not None:
+            runners.append(Runner("toy/encode", CARD.stage("encode"), encoder, slots))
+        worker = Worker(self.settings, runners, farm_stages)
         thread = threading.Thread(target=worker.run, daemon=True)
         thread.start()
         self._running.append((worker, thread))
@@ -137,14 +193,35 @@ class ToyFarm:
             assert not thread.is_alive()
         cards().pop("toy", None)
 
-    def submit(self, *segments: str, rate: int = RATE, attempts: int = 3, timeout_s: float = 60) -> str:
+    def submit(
+        self,
+        *segments: str,
+        rate: int = RATE,
+        attempts: int = 3,
+        timeout_s: float = 60,
+        assets: dict[str, str] | None = None,
+    ) -> str:
         job = new_id("job")
-        request = SpeechRequest("v", 1, "wav", rate, 1)
+        request = SpeechRequest("v", 1, "wav", rate, 1, assets=assets or {})
         submission = Submission(
             job, "toy", ("voice",), segments, request, max_attempts=attempts, live=True, timeout_s=timeout_s
         )
         assert self.client.run(submit(submission, Limits())).answer == "ok"
         return job
+
+    def submit_recording(self, clip: bytes, mode: str = "xvec") -> str:
+        """A job that encodes it."""
+        digest = hashlib.sha256(clip).hexdigest()
+        params = {"mode": mode, "sha256": digest}
+        assets = {"clip": self.put(f"references/{digest}", clip)}
+        request = SpeechRequest("", 0, "", RATE, 1, params=params, assets=assets, keep_s=1000)
+        submission = Submission(new_id("job"), "toy", ("encode",), ("",), request, tail=("keep",), timeout_s=60)
+        assert self.client.run(submit(submission, Limits())).answer == "ok"
+        return submission.job
+
+    def put(self, key: str, content: bytes) -> str:
+        """An object in the store; answers its key."""
+        return self.objects.put_once(key, content, "application/octet-stream").key
 
     def record(self, job: str) -> JobRecord:
         record = read_record(self.client, job)

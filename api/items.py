@@ -1,0 +1,136 @@
+"""`POST /v1/audio/speech/batch`: several texts in one call that waits for all of them (speech_api §5.1)."""
+
+import asyncio
+import base64
+import io
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import Field
+from redis.exceptions import RedisError
+
+from speechmill.api import validate
+from speechmill.api.body import read_object
+from speechmill.api.buffered import write_whole
+from speechmill.api.call import ClientGone, SpeechCall
+from speechmill.api.callers import Caller, needs
+from speechmill.api.errors import ApiError, error_object, translate
+from speechmill.api.farm import FarmState
+from speechmill.api.orders import Asker, make_order
+from speechmill.api.schemas import SpeechOptions
+from speechmill.infra.encode import MEDIA_TYPES
+from speechmill.infra.errors import FarmError
+from speechmill.infra.keys import new_id
+
+router = APIRouter(tags=["speech"])
+ROUTE = "/v1/audio/speech/batch"
+_STREAM_FIELDS = ("stream", "stream_format")
+
+
+class BatchBody(SpeechOptions):
+    """Texts, and options that hold for all of them; what an item says for itself wins."""
+
+    items: Annotated[
+        list[dict[str, Any]],
+        Field(
+            description="1 to 32 bodies of `POST /v1/audio/speech`.", examples=[[{"input": "One."}, {"input": "Two."}]]
+        ),
+    ]
+
+
+@router.post(
+    ROUTE,
+    summary="Speak several texts",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/BatchBody"}}},
+        }
+    },
+)
+async def speech_batch(request: Request, caller: Annotated[Caller, Depends(needs("speech"))]) -> dict[str, Any]:
+    """All items are spoken at the same time. One that fails says so in its place and harms no other."""
+    farm: FarmState = request.app.state.farm
+    fields = await read_object(request, farm.settings.limits.body_bytes)
+    body = validate.parse(BatchBody, fields)
+    if not body.items:
+        raise ApiError(400, "invalid_value", "items holds nothing", "items")
+    if len(body.items) > farm.settings.limits.batch_items:
+        message = f"items holds {len(body.items)}; at most {farm.settings.limits.batch_items} are taken"
+        raise ApiError(400, "too_many_items", message, "items")
+    _refuse_streaming(fields)
+    if (fields.get("input")) is not None:
+        raise ApiError(400, "unsupported_parameter", "every item has an input of its own", "input")
+    asker = Asker(farm, caller, request)
+    if body.model is not None or any(item.get("model") is None for item in body.items):
+        asker.model(body.model)
+    defaults = {name: value for name, value in fields.items() if name != "items"}
+    items = [{**defaults, **{name: v for name, v in item.items() if v is not None}} for item in body.items]
+    results = await _speak_all(asker, request, items)
+    done = sum(result["status"] == "success" for result in results)
+    return {
+        "id": new_id("speech-batch").replace("batch_", "batch-"),
+        "results": results,
+        "total": len(results),
+        "succeeded": done,
+        "failed": len(results) - done,
+    }
+
+
+def _refuse_streaming(fields: Mapping[str, Any]) -> None:
+    for name in _STREAM_FIELDS:
+        if fields.get(name) is not None:
+            raise ApiError(400, "unsupported_parameter", f"a batch is not streamed: leave out {name!r}", name)
+
+
+async def _speak_all(asker: Asker, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In the items' order. A client that leaves takes all of them with it."""
+    speaking = [asyncio.create_task(_result(asker, index, item)) for index, item in enumerate(items)]
+    gone: asyncio.Future[Any] = asyncio.create_task(_disconnected(request))
+    everything: asyncio.Future[list[dict[str, Any]]] = asyncio.gather(*speaking)
+    try:
+        await asyncio.wait({gone, cast("asyncio.Future[Any]", everything)}, return_when=asyncio.FIRST_COMPLETED)
+        if not everything.done():
+            everything.cancel()
+        return await everything
+    finally:
+        gone.cancel()
+        everything.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _result(asker: Asker, index: int, item: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"index": index, "status": "success", "error": None, **await _speak(asker, item)}
+    except (ApiError, FarmError, RedisError) as failure:
+        error = translate(failure)
+        blank = {"audio_data": None, "media_type": None, "usage": None}
+        told = {"error": error.message, "error_detail": error_object(error)}
+        return {"index": index, "status": "error", **told, **blank}
+
+
+async def _speak(asker: Asker, item: dict[str, Any]) -> dict[str, Any]:
+    _refuse_streaming(item)
+    wanted = await make_order(asker, {**item, "stream": False})
+    call = SpeechCall(asker.farm, wanted, ROUTE, asker.caller)
+    file = io.BytesIO()
+    try:
+        await call.begin()
+        frames, _ = await write_whole(call, await call.first(), file)
+        call.observe(200)
+    except ClientGone:
+        call.observe(499)
+        raise
+    finally:
+        await asyncio.shield(call.close())
+    audio = await asyncio.to_thread(base64.b64encode, file.getbuffer())
+    return {
+        "audio_data": audio.decode(),
+        "media_type": MEDIA_TYPES[wanted.audio_format],
+        "usage": call.usage(frames),
+    }

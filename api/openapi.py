@@ -1,0 +1,68 @@
+"""The OpenAPI description: what FastAPI finds by itself, with the bodies and errors that routes read for themselves."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from speechmill.api.items import BatchBody
+from speechmill.api.schemas import SpeechBody
+
+_DESCRIPTION = """
+Text to speech through a durable queue of workers. Works as it is with OpenAI's clients; `/compat/openai/v1` and
+`/compat/openwebui/v1` are the same routes with the defaults that those clients expect. Errors have one shape:
+`{"error": {"message", "type", "param", "code"}}`.
+"""
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string", "examples": ["there is no such voice"]},
+                "type": {"type": "string", "examples": ["invalid_request_error"]},
+                "param": {"type": ["string", "null"], "examples": ["voice"]},
+                "code": {"type": "string", "examples": ["invalid_voice"]},
+            },
+        }
+    },
+}
+_ERROR_REF = {"schema": {"$ref": "#/components/schemas/Error"}}
+_ANSWER = {"description": "An error", "content": {"application/json": _ERROR_REF}}
+_OPEN = {"/health", "/health/ready", "/ping", "/version", "/metrics"}
+
+
+def describe(app: FastAPI) -> None:
+    """Have the app answer `/openapi.json` with the whole description."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _description(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    found = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, description=_DESCRIPTION, routes=app.routes
+    )
+    _, bodies = models_json_schema(
+        [(SpeechBody, "validation"), (BatchBody, "validation")], ref_template="#/components/schemas/{model}"
+    )
+    parts = found.setdefault("components", {})
+    schemas = parts.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas |= bodies["$defs"] | {"Error": _ERROR}
+    parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            operation["responses"] |= {"4XX": _ANSWER, "5XX": _ANSWER}
+            if path not in _OPEN:
+                operation["security"] = [{"key": []}, {}]
+    return found

@@ -1,0 +1,187 @@
+"""From a request to an order: model, profile, voice and reference are looked up, and what the workers need is put down.
+
+Everything that can be wrong with a request is found here, before anything is queued.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from starlette.requests import HTTPConnection
+
+from speechmill.api import validate
+from speechmill.api.callers import Caller, profile_of
+from speechmill.api.errors import ApiError
+from speechmill.api.farm import FarmState
+from speechmill.api.languages import choose_language
+from speechmill.api.profiles import Profile
+from speechmill.api.schemas import INT64, SpeechBody
+from speechmill.api.speakers import Speaker, choose_speaker
+from speechmill.configs.settings import JobClass
+from speechmill.infra.encode import AudioFormat
+from speechmill.infra.keys import JOB_CLASSES
+from speechmill.infra.messages import SpeechRequest
+from speechmill.models.card import ModelCard
+
+Mode = Literal["buffered", "raw", "sse", "ws"]
+FAULTS = ("zero_audio", "mid_stream", "slow", "worker_crash")
+_MAX_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request that the model can serve."""
+
+    card: ModelCard
+    voice: str
+    """As the client is told; "" for none."""
+    segments: tuple[str, ...]
+    request: SpeechRequest
+    audio_format: AudioFormat
+    mode: Mode
+    timeout_s: float
+    job_class: JobClass
+    store: bool
+    word_timestamps: bool
+    chars: int
+    """Of input and instructions."""
+    reference_frames: int
+    """Codec frames of the reference recording that the model hears, where it is cloned in context."""
+    metadata: dict[str, str]
+    ignored: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What is known of a request besides its body."""
+
+    farm: FarmState
+    caller: Caller
+    connection: HTTPConnection
+
+    @property
+    def strict(self) -> bool:
+        asked = self.connection.headers.get("x-strict-params", "").casefold() == "true"
+        return asked or self.farm.settings.api.strict_params
+
+    def model(self, name: str | None) -> tuple[ModelCard, Profile]:
+        """The card that `model` means, by id or alias, and the profile that goes with it. Raises ApiError."""
+        farm, caller = self.farm, self.caller
+        alias = farm.settings.aliases.get(name or "")
+        by_id = {card.id: card for card in farm.models}
+        if name is None:
+            served, default = farm.models, farm.settings.default_model
+            if len(served) != 1 and default not in by_id:
+                raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
+            card = by_id.get(default, served[0])
+        else:
+            found = by_id.get(name) or (alias and by_id.get(alias.model))
+            if not found:
+                raise ApiError(404, "model_not_found", "this model is not served; see GET /v1/models", "model")
+            card = found
+        if caller.models and card.id not in caller.models and name not in caller.models:
+            raise ApiError(403, "permission_denied", f"this key may not use {card.id}", "model")
+        used = alias if alias and name not in by_id else None
+        return card, profile_of(self.connection, caller, used.profile if used else None)
+
+    @property
+    def fault(self) -> str | None:
+        """The failure that a test farm is asked to show."""
+        asked = self.connection.headers.get("x-test-fault")
+        if asked is None or not self.farm.settings.test.fault_injection:
+            return None
+        if asked not in FAULTS:
+            raise ApiError(400, "invalid_value", f"X-Test-Fault is one of {', '.join(FAULTS)}")
+        return asked
+
+
+async def make_order(
+    asker: Asker, fields: Mapping[str, Any], streams_on: Literal["http", "ws"] = "http", upload: bytes | None = None
+) -> Order:
+    """What is to be made. `upload` is a reference recording that came beside the fields. Raises ApiError."""
+    body = validate.parse(SpeechBody, fields)
+    ignored = validate.unknown_fields(body, asker.strict)
+    card, profile = asker.model(body.model)
+    ignored = tuple(name for name in ignored if name not in card.parameters.refused_fields)
+    if profile.lenient:
+        kept, dropped = validate.drop_unsupported(body, card)
+        body, ignored = body.model_validate(kept.model_dump(exclude_unset=True)), (*ignored, *dropped)
+    if upload is not None and (body.ref_audio is not None or body.references is not None):
+        raise ApiError(400, "mutually_exclusive_parameters", "ref_audio is given twice", "ref_audio")
+    limits = asker.farm.settings.limits
+    validate.check(body if upload is None else body.model_copy(update={"ref_audio": "upload"}), card, limits)
+    mode: Mode = "ws" if streams_on == "ws" else _mode(body, profile)
+    if mode == "raw" and body.word_timestamps:
+        message = "a raw stream has no place for word times"
+        raise ApiError(400, "unsupported_parameter", message, "word_timestamps")
+    wanted = validate.audio_format(body, profile)
+    rate = validate.sample_rate(body, card, wanted, profile)
+    text = validate.text_of(body.input, body, card, limits.sync_input_chars)
+    segments = validate.segments_of(text, body, card)
+    speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload)
+    request = _request(asker, body, card, wanted, rate, speaker)
+    return Order(
+        card=card,
+        voice=speaker.shown,
+        segments=segments,
+        request=request,
+        audio_format=wanted,
+        mode=mode,
+        timeout_s=min(float(body.timeout_seconds or limits.sync_timeout_s), _MAX_TIMEOUT_S),
+        job_class=_job_class(body, asker.caller),
+        store=bool(body.store),
+        word_timestamps=bool(body.word_timestamps),
+        chars=len(text) + len(body.instructions or ""),
+        reference_frames=speaker.frames,
+        metadata=body.metadata or {},
+        ignored=tuple(sorted(ignored))[: validate.MAX_IGNORED],
+    )
+
+
+def _mode(body: SpeechBody, profile: Profile) -> Mode:
+    if body.stream_format == "audio":
+        return "raw"
+    if body.stream_format == "sse" or body.stream:
+        return "sse"
+    unsaid = body.stream is None and body.stream_format is None
+    return "raw" if unsaid and profile.streams and not body.word_timestamps else "buffered"
+
+
+def _job_class(body: SpeechBody, caller: Caller) -> JobClass:
+    """What is asked for, but no more than the key may ask for."""
+    wanted = body.priority or "interactive"
+    return max(wanted, caller.max_priority, key=JOB_CLASSES.index)
+
+
+def _request(
+    asker: Asker, body: SpeechBody, card: ModelCard, wanted: AudioFormat, rate: int, speaker: Speaker
+) -> SpeechRequest:
+    retention = asker.farm.settings.retention
+    speed = float(body.speed or 1.0)
+    native = card.parameters.speed.by == "native"
+    honoured = {
+        "speed": speed if native else None,
+        "language": choose_language(body.language, card.languages, card.id) if card.parameters.language else None,
+        "instructions": body.instructions or None,
+        "task_type": body.task_type or card.parameters.task_type,
+        "max_new_tokens": body.max_new_tokens,
+        "duration_seconds": body.duration_seconds,
+        "initial_codec_chunk_frames": body.initial_codec_chunk_frames,
+        "non_streaming_mode": body.non_streaming_mode,
+        "test_fault": asker.fault,
+        **(body.extra_params or {}),
+        **speaker.params,
+    }
+    return SpeechRequest(
+        voice=speaker.name,
+        seed=body.seed if body.seed is not None else secrets.randbelow(INT64),
+        response_format=wanted,
+        sample_rate=rate,
+        channels=card.channels,
+        params={name: value for name, value in honoured.items() if value is not None},
+        assets=speaker.assets,
+        stretch=1.0 if native else speed,
+        silence_ms=card.segments.silence_ms if body.segment_silence_ms is None else body.segment_silence_ms,
+        keep_s=retention.result_s if body.store else retention.sync_result_s,
+    )

@@ -1,0 +1,204 @@
+/** The page: what the buttons and keys do, and what is told of a speech while it goes on. */
+
+import { callJson, Failure } from "./api.js";
+import { element } from "./dom.js";
+import { Form } from "./form.js";
+import { Player } from "./player.js";
+import { listen, wholeFile } from "./speech.js";
+import { listVoices, setUpVoices, showVoices, tell } from "./voices.js";
+import { Waveform } from "./waveform.js";
+
+const REFRESH_MS = 5000;
+const form = new Form();
+const wave = new Waveform(element("wave"));
+let player = null;
+let isPlaying = false;
+let spoken = null; // the last order; its seed makes the same audio again
+let running = null; // AbortController of what is being received
+let last = Promise.resolve(); // one thing at a time
+
+// ---- Speaking and downloading
+
+async function speak(signal) {
+  const began = performance.now();
+  const rate = form.model?.capabilities.native_sample_rate;
+  player?.close();
+  player = new Player(rate);
+  spoken = form.order();
+  clearFigures(rate);
+  const { channels, samples } = await open(spoken, rate, signal);
+  figure("first", performance.now() - began, (ms) => `${Math.round(ms)} ms`);
+  figure("used-seed", spoken.fields.seed, String);
+  element("play").disabled = element("position").disabled = false;
+  showPlaying(true);
+  say("Speaking");
+  try {
+    for await (const piece of samples) receive(piece, channels);
+  } finally {
+    player.end();
+  }
+  const took = (performance.now() - began) / 1000;
+  say(`${seconds(received())} of speech, made in ${took.toFixed(1)} s`);
+}
+
+async function open(order, rate, signal) {
+  try {
+    const [stream] = await Promise.all([listen(order, rate, signal), player.load()]);
+    player.open(stream.channels, follow);
+    return stream;
+  } catch (error) {
+    player.close();
+    throw error;
+  }
+}
+
+function receive(samples, channels) {
+  wave.add(samples, channels);
+  figure("received", received() + samples.length / channels, seconds);
+  element("position").max = received();
+  player.write(samples);
+}
+
+async function download(signal) {
+  const order = form.order();
+  const seed = spoken?.fields.seed;
+  const isSpoken = !element("seed").value && order.recording === spoken?.recording && same(order.fields, spoken?.fields);
+  if (isSpoken) order.fields.seed = seed;
+  const { blob, name } = await wholeFile(order, element("format").value, signal);
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
+  say(`${name} is saved.`);
+}
+
+function same(fields, others) {
+  return JSON.stringify({ ...fields, seed: 0 }) === JSON.stringify({ ...others, seed: 0 });
+}
+
+/** Do this in the place of what is being done. */
+function begin(words, work) {
+  stop();
+  const own = (running = new AbortController());
+  last = last.then(() => run(own, words, work));
+}
+
+async function run(own, words, work) {
+  element("error").hidden = true;
+  element("stop").disabled = false;
+  say(words);
+  try {
+    await work(own.signal);
+  } catch (error) {
+    if (error.name === "AbortError") say("Stopped");
+    else showError(error);
+  }
+  if (running === own) running = null;
+  element("stop").disabled = !running && !isPlaying;
+}
+
+/** Cancels: the server ends the job when the connection goes. What was received can still be heard. */
+function stop() {
+  running?.abort();
+  if (isPlaying) pause();
+}
+
+// ---- Playing
+
+function follow({ position, underruns, finished }) {
+  wave.position = position;
+  element("position").value = position;
+  figure("played", position, seconds);
+  figure("gaps", underruns, String);
+  if (finished) pause();
+}
+
+function play() {
+  if (Number(element("played").value) === received() && !running) player.seek(0);
+  player.play();
+  showPlaying(true);
+}
+
+function pause() {
+  player.pause();
+  showPlaying(false);
+}
+
+function showPlaying(playing) {
+  isPlaying = playing;
+  element("play").classList.toggle("playing", playing);
+  element("play").ariaLabel = playing ? "Pause" : "Play";
+  element("stop").disabled = !running && !playing;
+}
+
+// ---- What the user is told
+
+function say(words) {
+  element("status").textContent = words;
+}
+
+function showError(error) {
+  if (!(error instanceof Failure)) console.error(error);
+  say("");
+  element("error").textContent = error.code ? `${error.message} (${error.code})` : error.message;
+  element("error").hidden = false;
+}
+
+function figure(id, value, shown) {
+  element(id).value = value;
+  element(id).textContent = shown(value);
+}
+
+function clearFigures(rate) {
+  wave.clear(rate);
+  for (const data of document.querySelectorAll(".figures data")) figure(data.id, "", () => "–");
+  element("position").max = element("position").value = 0;
+  element("play").disabled = element("position").disabled = true;
+}
+
+const received = () => Number(element("received").value);
+const seconds = (frames) => `${(frames / player.sampleRate).toFixed(2)} s`;
+
+// ---- Models and voices
+
+async function load() {
+  try {
+    await Promise.all([loadModels(), loadVoices()]);
+  } catch (error) {
+    showError(error);
+  }
+}
+
+async function loadModels() {
+  form.models = (await callJson("v1/models")).data;
+}
+
+async function loadVoices() {
+  const voices = await listVoices();
+  form.voices = voices;
+  showVoices(voices);
+}
+
+async function voiceChanged(name) {
+  await loadVoices();
+  if (!name) return;
+  const isChosen = form.chooseVoice(name);
+  tell(isChosen ? `${name} is saved and chosen.` : `${name} is saved. The chosen model cannot speak with it.`);
+}
+
+// ---- Wiring
+
+const speakNow = () => begin("Waiting for the first audio…", speak);
+element("speak").addEventListener("click", speakNow);
+element("stop").addEventListener("click", stop);
+element("download").addEventListener("click", () => begin("Making the file…", download));
+element("play").addEventListener("click", () => (isPlaying ? pause() : play()));
+element("position").addEventListener("input", ({ target }) => player.seek(Number(target.value)));
+document.addEventListener("keydown", (event) => {
+  if (element("key-dialog").open || event.repeat) return;
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) speakNow();
+  if (event.key === "Escape") stop();
+});
+addEventListener("keychange", load);
+setUpVoices(voiceChanged);
+setInterval(() => form.model && form.model.status !== "ready" && loadModels().catch(showError), REFRESH_MS);
+load();

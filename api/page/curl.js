@@ -1,0 +1,42 @@
+/** A command that calls a route, ready to be pasted into a shell. */
+
+import { exampleOf, resolve } from "./schema.js";
+
+/** `path` and `operation` are of the OpenAPI description `root`; `base` is where the server is. */
+export function curlOf(base, method, path, operation, root) {
+  const parts = [`curl ${quote(base + address(path, operation))}`];
+  if (method !== "get" && method !== (operation.requestBody ? "post" : "")) parts[0] += ` -X ${method.toUpperCase()}`;
+  if (operation.security) parts.push(`-H "Authorization: Bearer $SPEECHMILL_API_KEY"`);
+  const content = operation.requestBody?.content ?? {};
+  if (content["application/json"]) parts.push(...json(content["application/json"].schema, root));
+  else if (content["multipart/form-data"]) parts.push(...form(content["multipart/form-data"].schema, root));
+  if (answersAudio(operation)) parts.push("-o speech.wav");
+  return parts.join(" \\\n  ");
+}
+
+function address(path, { parameters = [] }) {
+  const query = parameters.filter((parameter) => parameter.in === "query" && parameter.required);
+  const pairs = query.map(({ name, schema }) => `${name}=${schema.examples?.[0] ?? name.toUpperCase()}`);
+  return path.replace(/{(\w+)}/g, (_, name) => name.toUpperCase()) + (pairs.length ? `?${pairs.join("&")}` : "");
+}
+
+function json(schema, root) {
+  return ["-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(exampleOf(schema, root) ?? {}))}`];
+}
+
+function form(schema, root) {
+  const { properties, required = [] } = resolve(schema, root);
+  const sent = Object.entries(properties).filter(([name, field]) => required.includes(name) || field.format === "binary");
+  return sent.map(([name, field]) => {
+    const value = field.format === "binary" ? `@${name}.wav` : (exampleOf(field, root) ?? name.toUpperCase());
+    return `-F ${quote(`${name}=${value}`)}`;
+  });
+}
+
+function answersAudio({ responses }) {
+  return Object.keys(responses[200]?.content ?? {}).some((type) => type.startsWith("audio/"));
+}
+
+function quote(text) {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}

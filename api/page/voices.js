@@ -1,0 +1,105 @@
+/** The panel of the user's own voices: upload, list, delete. */
+
+import { call, callJson, Failure, posting } from "./api.js";
+import { element, make } from "./dom.js";
+
+const PATH = "v1/audio/voices";
+const MOST = 1000;
+
+/** Every voice that can be named. Throws Failure. */
+export async function listVoices() {
+  return (await callJson(`${PATH}?limit=${MOST}`)).data;
+}
+
+/** Wire the panel. `onChange(name)` runs after an upload with the voice's name, and after a deletion without one. */
+export function setUpVoices(onChange) {
+  const [form, sample, drop] = ["upload", "sample", "drop"].map(element);
+  const told = () => (element("sample-name").textContent = sample.files[0]?.name ?? "Drop a recording here, or choose one");
+  sample.addEventListener("change", () => {
+    told();
+    if (!element("voice-name").value) element("voice-name").value = nameOf(sample.files[0]);
+  });
+  for (const [type, over] of Object.entries({ dragenter: true, dragover: true, dragleave: false, drop: false })) {
+    drop.addEventListener(type, (event) => {
+      event.preventDefault();
+      drop.classList.toggle("over", over);
+    });
+  }
+  drop.addEventListener("drop", ({ dataTransfer }) => {
+    sample.files = dataTransfer.files;
+    sample.dispatchEvent(new Event("change"));
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(async () => {
+      const name = await upload(sample.files[0]);
+      form.reset();
+      told();
+      await onChange(name);
+    });
+  });
+  element("voices").addEventListener("click", ({ target }) => {
+    const { id, name } = target.dataset;
+    if (id && confirm(`Delete the voice ${name}?`)) attempt(() => remove(id, name, onChange));
+  });
+}
+
+/** Of all voices, list those that were uploaded. */
+export function showVoices(voices) {
+  const own = voices.filter((voice) => voice.source === "uploaded");
+  element("no-voices").hidden = own.length > 0;
+  element("voices").replaceChildren(...own.map(item));
+}
+
+/** Say in the panel what became of what the user did. */
+export function tell(words) {
+  element("voice-status").textContent = words;
+}
+
+async function upload(sample) {
+  if (!sample) throw new Failure("Choose a recording first.");
+  const name = element("voice-name").value.trim();
+  const parts = new FormData();
+  parts.append("name", name);
+  parts.append("consent", element("consent-text").textContent);
+  parts.append("audio_sample", sample);
+  parts.append("ref_text", element("voice-text").value.trim());
+  tell("Saving…");
+  await call(PATH, posting(parts));
+  return name;
+}
+
+async function remove(id, name, onChange) {
+  await call(`${PATH}/${encodeURIComponent(id)}`, { method: "DELETE" });
+  tell(`${name} is deleted.`);
+  await onChange();
+}
+
+async function attempt(work) {
+  element("voice-error").hidden = true;
+  element("save-voice").disabled = true;
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    tell("");
+    element("voice-error").textContent = error.code ? `${error.message} (${error.code})` : error.message;
+    element("voice-error").hidden = false;
+  } finally {
+    element("save-voice").disabled = false;
+  }
+}
+
+function item({ id, name, models }) {
+  const hint = models.length ? models.join(", ") : "No model here can speak with it.";
+  return make(
+    "li",
+    {},
+    make("span", {}, name, make("span", { className: "hint", textContent: hint })),
+    make("button", { type: "button", className: "quiet", textContent: "Delete", ariaLabel: `Delete ${name}`, data: { id, name } }),
+  );
+}
+
+function nameOf(file) {
+  return file?.name.replace(/\.[^.]*$/, "") ?? "";
+}

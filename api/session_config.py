@@ -1,0 +1,64 @@
+"""`session.config`: how everything that follows it on a WebSocket is to be spoken (speech_api §2.3)."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, StrictBool
+
+from speechmill.api import validate
+from speechmill.api.call import SpeechCall
+from speechmill.api.errors import ApiError
+from speechmill.api.orders import Order
+from speechmill.api.splitter import Granularity
+
+_SAMPLE = "Hello."
+"""Stands for the text that is not there yet when a config is checked."""
+
+
+class Desk(Protocol):
+    """Where one client's orders are made and spoken."""
+
+    async def order(self, fields: dict[str, Any]) -> Order:
+        """What is to be made of the fields of a speech request. Raises ApiError."""
+
+    def call(self, wanted: Order) -> SpeechCall:
+        """A call that has not begun yet."""
+
+
+class _Options(BaseModel):
+    """What only a WebSocket has."""
+
+    model_config = ConfigDict(extra="ignore")
+    stream_audio: StrictBool | None = None
+    split_granularity: Granularity | None = None
+    ack: StrictBool | None = None
+
+
+_NOT_PASSED = _Options.model_fields.keys() | {"type", "input", "stream", "stream_format", "store"}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """A config that the model can serve."""
+
+    fields: dict[str, Any]
+    """Of a speech request, without its text."""
+    order: Order
+    """What some text would become: model, voice, format and rate are those of every text."""
+    streams: bool
+    """Audio is sent while it is made; else each unit is one complete file."""
+    granularity: Granularity
+    ack: bool
+
+
+async def read_config(message: dict[str, Any], desk: Desk) -> SessionConfig:
+    """Raises ApiError for whatever is wrong with it, with the bounds of §1.1."""
+    options = validate.parse(_Options, message)
+    given = {name: value for name, value in message.items() if name not in _NOT_PASSED and value is not None}
+    fields = {"response_format": "wav", **given}
+    order = await desk.order({**fields, "input": _SAMPLE})
+    streams = bool(options.stream_audio)
+    if order.word_timestamps and not (streams and order.audio_format == "pcm"):
+        text = "word_timestamps needs stream_audio and the response_format pcm"
+        raise ApiError(400, "unsupported_parameter", text, "word_timestamps")
+    return SessionConfig(fields, order, streams, options.split_granularity or "none", bool(options.ack))

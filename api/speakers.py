@@ -1,0 +1,172 @@
+"""Who speaks: a voice by name, a reference recording, or a vector (speech_api §1.1 to §1.3)."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from speechmill.api import validate
+from speechmill.api.callers import Caller
+from speechmill.api.decode import decode_clip
+from speechmill.api.errors import ApiError
+from speechmill.api.farm import FarmState
+from speechmill.api.features import reference_assets
+from speechmill.api.references import keep_clip, load_reference
+from speechmill.api.resolve import ResolvedVoice, resolve_voice
+from speechmill.api.schemas import SpeechBody
+from speechmill.infra.precomputed import PrecomputedVoice
+from speechmill.infra.voices import VoiceRecord
+from speechmill.models.card import ModelCard
+
+OPENAI_VOICES = frozenset(
+    {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"}
+    | {"marin", "nova", "onyx", "sage", "shimmer", "verse"}
+)
+"""OpenAI's clients name one of these whatever the server has."""
+VECTOR_MODE = "xvec"
+IN_CONTEXT_MODE = "icl"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClip:
+    """A decoded recording in the store."""
+
+    key: str
+    sha256: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """What the workers are told."""
+
+    name: str = ""
+    """Of a voice of the model, or the id of an uploaded one; "" where the request itself brings the speaker."""
+    shown: str = ""
+    """The voice as the client is told."""
+    params: dict[str, Any] = field(default_factory=dict)
+    assets: dict[str, str] = field(default_factory=dict)
+    """Objects in the store by what they are to the model: `clip` or `features`."""
+    frames: int = 0
+    """Codec frames of a reference recording that the model hears."""
+
+
+async def choose_speaker(
+    farm: FarmState, caller: Caller, body: SpeechBody, card: ModelCard, upload: bytes | None
+) -> Speaker:
+    """Raises ApiError for whatever the request lacks or the model cannot use."""
+    can = card.parameters
+    recording, transcript = validate.reference(body, card)
+    recorded = recording is not None or upload is not None
+    voice = await _voice(farm, caller, card, body)
+    if body.speaker_embedding is not None:
+        return Speaker(params={"speaker_embedding": body.speaker_embedding})
+    _require(body, card, voice, recorded, transcript)
+    if recorded:
+        return await _recorded(farm, caller, body, card, recording, upload, transcript)
+    if voice is None:
+        return Speaker()
+    if voice.record is None:
+        return Speaker(voice.name, voice.name)
+    if isinstance(voice.record, PrecomputedVoice):
+        return _precomputed(voice.record, card, transcript)
+    return await _uploaded(farm, caller, body, card, voice.record, transcript)
+
+
+def _precomputed(record: PrecomputedVoice, card: ModelCard, transcript: str | None) -> Speaker:
+    words = transcript or record.ref_text
+    if record.mode == IN_CONTEXT_MODE and not words:
+        raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the voice's sample", "ref_text")
+    params = {"voice_mode": record.mode, **({"ref_text": words} if words else {})}
+    return Speaker(record.name, record.name, params, {"features": record.payload_key})
+
+
+async def _uploaded(
+    farm: FarmState, caller: Caller, body: SpeechBody, card: ModelCard, record: VoiceRecord, transcript: str | None
+) -> Speaker:
+    if record.embedding is not None:
+        return Speaker(record.id, record.name, {"speaker_embedding": list(record.embedding)})
+    can, words = card.parameters, transcript or record.ref_text
+    if not words and can.ref_text in ("required", "with_ref_audio") and not can.x_vector:
+        raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the voice's sample", "ref_text")
+    by_timbre = bool(body.x_vector_only_mode) or (can.x_vector and not words)
+    clip = StoredClip(record.clip_key, record.clip_sha256, record.seconds)
+    cloned = await _cloned(farm, caller, card, clip, words, by_timbre)
+    return replace(cloned, name=record.id, shown=record.name)
+
+
+def _require(
+    body: SpeechBody, card: ModelCard, voice: ResolvedVoice | None, recorded: bool, transcript: str | None
+) -> None:
+    can = card.parameters
+    if not recorded and voice is None:
+        if can.ref_audio == "required" or transcript:
+            raise ApiError(400, "ref_audio_required", f"model {card.id} needs a reference recording", "ref_audio")
+        if can.voice == "or_ref_audio":
+            raise ApiError(400, "voice_required", f"model {card.id} needs a voice or a reference recording", "voice")
+    if recorded and not transcript and not body.x_vector_only_mode and can.ref_text in ("required", "with_ref_audio"):
+        raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the recording", "ref_text")
+    if can.duration == "without_ref_audio" and not recorded and body.duration_seconds is None:
+        message = f"model {card.id} needs a duration where there is no reference recording"
+        raise ApiError(400, "duration_required", message, "duration_seconds")
+
+
+async def _voice(farm: FarmState, caller: Caller, card: ModelCard, body: SpeechBody) -> ResolvedVoice | None:
+    """The voice that is asked for, or the model's own. None where the model does without."""
+    asked, asking = validate.voice_name(body)
+    if not asked or asked.casefold() in OPENAI_VOICES:
+        mapped = farm.settings.voices.aliases.get(asked.casefold(), "") if asked else ""
+        asked = asked if card.voice(asked) and asked else mapped or card.default_voice
+    if not asked:
+        return None
+    found = await resolve_voice(farm, caller, card, asked)
+    if found is None:
+        if any(other.voice(asked) for other in farm.models):
+            raise validate.unsupported(card, asking)
+        raise ApiError(400, "invalid_voice", f"there is no such voice for {card.id}; see GET /v1/audio/voices", asking)
+    _check_usable(found, card, asking)
+    return found
+
+
+def _check_usable(voice: ResolvedVoice, card: ModelCard, asking: str) -> None:
+    """An existing voice may be of a kind, or for a model, that is not this one's."""
+    can = card.parameters
+    if can.voice != "none" and voice.usable:
+        return
+    if can.task_type not in (None, "Base") and voice.kind != "builtin":
+        message = f"model {card.id} is made for {can.task_type}; a recorded voice needs a Base model"
+        raise ApiError(400, "task_model_mismatch", message, asking)
+    raise validate.unsupported(card, asking)
+
+
+async def _recorded(
+    farm: FarmState,
+    caller: Caller,
+    body: SpeechBody,
+    card: ModelCard,
+    recording: str | None,
+    upload: bytes | None,
+    transcript: str | None,
+) -> Speaker:
+    if upload is not None:
+        clip = await decode_clip(upload, farm.settings, "ref_audio")
+    else:
+        assert recording is not None
+        clip = await load_reference(recording, farm, caller)
+    patience_s = int(body.timeout_seconds or farm.settings.limits.sync_timeout_s)
+    key = await keep_clip(farm, caller.project, clip, patience_s + farm.settings.retention.sync_result_s)
+    stored = StoredClip(key, clip.sha256, clip.seconds)
+    return await _cloned(farm, caller, card, stored, transcript, bool(body.x_vector_only_mode))
+
+
+async def _cloned(
+    farm: FarmState, caller: Caller, card: ModelCard, clip: StoredClip, transcript: str | None, by_timbre: bool
+) -> Speaker:
+    """`by_timbre`: the model is told how the speaker sounds, but does not hear the recording itself."""
+    params: dict[str, Any] = {"x_vector_only_mode": True} if by_timbre else {}
+    if transcript and not by_timbre:
+        params["ref_text"] = transcript
+    modes = card.encode.modes if card.encode else ()
+    mode = VECTOR_MODE if by_timbre and VECTOR_MODE in modes else next(iter(modes), "")
+    assets = await reference_assets(farm, caller, card, clip.key, clip.sha256, mode)
+    heard = bool(transcript) and not by_timbre
+    frames = round(clip.seconds * card.stages[0].rate) if heard else 0
+    return Speaker(params=params, assets=assets, frames=frames)

@@ -1,0 +1,42 @@
+"""`GET /v1/audio/jobs/{id}/subtitles`: when each word of a finished job is spoken (speech_api §1.7)."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from speechmill.api.callers import Caller, needs
+from speechmill.api.errors import ApiError
+from speechmill.api.farm import FarmState
+from speechmill.infra.jobs import TERMINAL, parse_record
+from speechmill.infra.subtitles import srt, vtt
+
+router = APIRouter(tags=["jobs"])
+
+
+@router.get("/v1/audio/jobs/{job_id}/subtitles", summary="Subtitles of a finished job", response_class=Response)
+async def subtitles(
+    request: Request,
+    caller: Annotated[Caller, Depends(needs("speech"))],
+    job_id: Annotated[str, Path(description="From `X-Job-Id`.", examples=["job_01JEXAMPLE"])],
+    format: Annotated[Literal["srt", "vtt", "json"], Query(description="SubRip, WebVTT or the word list.")] = "srt",
+) -> Response:
+    """Kept for ten minutes after a synchronous call, or for as long as the job's result."""
+    farm: FarmState = request.app.state.farm
+    record = parse_record(job_id, await farm.client.read_hash(farm.client.keys.job(job_id)))
+    if record is None or record.project != caller.project:
+        raise ApiError(404, "job_not_found", "there is no such job")
+    if record.state not in TERMINAL:
+        error = ApiError(409, "result_not_ready", "the job is not finished")
+        error.headers = {"Retry-After": "1"}
+        raise error
+    if record.result is None:
+        raise ApiError(409, "result_not_ready", f"the job has {record.state}: it has no words")
+    words = record.result["word_timestamps"]
+    if words is None:
+        raise ApiError(400, "aligner_not_available", f"nothing here times the words of {record.model}")
+    if format == "json":
+        return JSONResponse(words)
+    kind = "text/vtt" if format == "vtt" else "application/x-subrip"
+    text = vtt(words) if format == "vtt" else srt(words)
+    return Response(text, media_type=f"{kind}; charset=utf-8")

@@ -1,0 +1,1 @@
+"""AuK and AuK-Flash: speech from an instruction."""

@@ -1,0 +1,1 @@
+"""Fun-CosyVoice3: zero-shot clones."""

@@ -1,0 +1,1 @@
+"""Fish Speech S2 Pro."""

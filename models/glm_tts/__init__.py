@@ -1,0 +1,1 @@
+"""GLM-TTS: zero-shot clones."""

@@ -1,0 +1,1 @@
+"""higgs-audio v2."""

@@ -1,0 +1,1 @@
+"""OmniVoice: masked generation in over 600 languages."""

@@ -1,0 +1,1 @@
+"""VoxCPM2: 48 kHz, continuous latents."""

@@ -1,0 +1,1 @@
+"""Voxtral TTS: twenty preset voices."""
