@@ -102,12 +102,13 @@ class Cors:
         self._anywhere = "*" in self._origins or (not self._origins and auth_enabled(settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        answer = self._answer(headers.get("origin", ""))
-        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+        origin = headers.get("origin", "")
+        answer = self._answer(origin)
+        if scope.get("method") == "OPTIONS" and "access-control-request-method" in headers:
             asked = headers.get("access-control-request-headers", "")
             await send(self._preflight(answer, asked))
             await send({"type": "http.response.body", "body": b""})
@@ -119,7 +120,18 @@ class Cors:
                 MutableHeaders(scope=message).update(answer)
             await send(message)
 
+        if self._is_foreign(origin, headers.get("host", "")) and scope.get("method") not in ("GET", "HEAD"):
+            refusal = errors.ApiError(403, "permission_denied", "pages of this origin may not call here")
+            await errors.respond(refusal)(scope, receive, shared)
+            return
         await self._app(scope, receive, shared)
+
+    def _is_foreign(self, origin: str, host: str) -> bool:
+        """A page that the rules name nowhere. Browsers send forms and open WebSockets without asking first, and where
+        no keys are asked for, that is all it would take.
+        """
+        own = origin.partition("://")[2] == host
+        return bool(origin) and not own and "Access-Control-Allow-Origin" not in self._answer(origin)
 
     def _answer(self, origin: str) -> dict[str, str]:
         if not origin:

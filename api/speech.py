@@ -38,6 +38,8 @@ _BODIES = {
     },
 }
 
+_ANSWERED = (*MEDIA_TYPES.values(), "text/event-stream")
+
 
 async def read_request(request: Request, farm: FarmState) -> tuple[dict[str, Any], bytes | None]:
     """The fields of a JSON body or of a form's part `request`, and a recording that came as a file."""
@@ -56,7 +58,7 @@ async def read_request(request: Request, farm: FarmState) -> tuple[dict[str, Any
     ROUTE,
     summary="Speak a text",
     response_class=Response,
-    responses={200: {"description": "Audio", "content": {kind: {} for kind in MEDIA_TYPES.values()}}},
+    responses={200: {"description": "Audio", "content": {kind: {} for kind in _ANSWERED}}},
     openapi_extra={"requestBody": _BODIES},
 )
 async def speech(request: Request, caller: Annotated[Caller, Depends(needs("speech"))]) -> Response:

@@ -120,7 +120,8 @@ def _say_how(base: str, settings: "Settings") -> None:
     body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
     shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")
-    _say(f"  curl {base}/v1/audio/speech{shown} -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav")
+    typed = f"{shown} -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav"
+    _say(f"  curl {base}/v1/audio/speech{typed}")
 
 
 def _say(line: str) -> None:

@@ -42,3 +42,17 @@ def voice(
     figures = compare(rounds)
     if out is not None:
         out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@app.command("listeners")
+def listeners(
+    count: Annotated[int, typer.Option(help="Listeners at once, half by HTTP, half by WebSocket.")] = 200,
+    seconds: Annotated[float, typer.Option(help="Length of what each hears.")] = 20.0,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+) -> None:
+    """Many listeners at real-time pace on one API process, with an engine that costs nothing."""
+    from speechmill.cli.bench.listeners import measure
+
+    figures = measure(count, seconds)
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")

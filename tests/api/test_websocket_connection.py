@@ -145,8 +145,10 @@ def test_the_limits_of_a_request_end_with_the_handshake(monkeypatch: pytest.Monk
 
 
 async def endless(scope: Scope, receive: Receive, send: Send) -> None:
-    """An answer that goes on until its client is gone."""
-    assert scope["type"] == "http"
+    """An answer that goes on until its client is gone. WebSockets are welcome."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"begun", "more_body": True})
     while (await receive())["type"] != "http.disconnect":

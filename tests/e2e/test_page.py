@@ -1,0 +1,278 @@
+"""The web page and the docs, used as people do: in a browser, against a whole farm."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, Route, expect
+
+from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+from speechmill.infra.jobs import TERMINAL
+from speechmill.infra.keys import new_id
+
+from .browser import await_played, chromium, number
+from .harness import Farm, eventually
+
+HELLO = "The birch canoe slid on the smooth planks."
+LONG = f"{HELLO} " * 200
+CLONER = "k2-fsa/OmniVoice"
+
+
+@pytest.fixture(scope="module")
+def served(valkey: EmbeddedValkey, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    """A farm that also offers a model for uploaded voices; no worker serves that one."""
+    farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("served"))
+    farm.settings["SPEECHMILL_MODELS"] = json.dumps(["hibari", CLONER])
+    farm.settings["SPEECHMILL_TEST__STAND_IN"] = "true"
+    farm.start_api()
+    farm.start_worker()
+    farm.await_ready()
+    yield farm
+    farm.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, served: Farm) -> Iterator[Page]:
+    """The page, loaded. Whatever it writes to the console as an error fails the test."""
+    page = browser.new_page(base_url=served.base)
+    faults: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error" and "the server responded" not in message.text:
+            faults.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto("/")
+    expect(page.locator("#model")).to_have_value("hibari")
+    yield page
+    page.close()
+    assert not faults
+
+
+def spoken(farm: Farm, **body: object) -> bytes:
+    """What the API answers."""
+    answer = httpx.post(f"{farm.base}/v1/audio/speech", json={"model": "hibari", "input": HELLO, **body}, timeout=60)
+    assert answer.status_code == 200
+    return answer.content
+
+
+def test_a_text_is_played_to_its_last_sample_without_a_gap(page: Page, served: Farm) -> None:
+    page.fill("#text", HELLO)
+    page.click("text=More")
+    page.fill("#seed", "7")
+    page.click("#speak")
+    await_played(page)
+    frames = len(spoken(served, seed=7, response_format="pcm")) // 2
+    assert (number(page, "received"), number(page, "played"), number(page, "gaps")) == (frames, frames, 0)
+    assert page.locator("#first").inner_text().endswith(" ms")
+
+
+def test_stopping_cancels_the_job(page: Page, served: Farm) -> None:
+    page.fill("#text", LONG)
+    with page.expect_response("**/v1/audio/speech") as answered:
+        page.click("#speak")
+    job = answered.value.headers["x-job-id"]
+    page.wait_for_function("document.getElementById('played').value > 0")
+    page.keyboard.press("Escape")
+    expect(page.locator("#status")).to_have_text("Stopped")
+    eventually(lambda: served.record(job).state in TERMINAL, 10, "the job has ended")
+    assert served.record(job).state == "cancelled"
+    assert page.locator("#play").get_attribute("aria-label") == "Play"
+
+
+def test_an_error_is_shown_with_its_code(page: Page) -> None:
+    page.click("#speak")
+    expect(page.locator("#error")).to_contain_text("(empty_input)")
+    page.fill("#text", HELLO)
+    page.select_option("#model", CLONER)
+    expect(page.locator("#model-hint")).to_have_text(f"{CLONER} has no workers now.")
+    page.click("#speak")
+    expect(page.locator("#error")).to_contain_text("(no_workers)")
+    page.select_option("#model", "hibari")
+    page.click("#speak")
+    await_played(page)
+    expect(page.locator("#error")).to_be_hidden()
+
+
+def test_a_download_is_the_same_speech_in_the_chosen_format(page: Page, served: Farm) -> None:
+    page.fill("#text", HELLO)
+    page.click("#speak")
+    await_played(page)
+    page.select_option("#format", "flac")
+    with page.expect_download() as download:
+        page.click("#download")
+    assert download.value.suggested_filename == "speech.flac"
+    assert download.value.path().read_bytes() == spoken(served, seed=number(page, "used-seed"), response_format="flac")
+
+
+def test_everything_can_be_done_from_the_keyboard(page: Page) -> None:
+    page.keyboard.type("Hello there.")
+    page.keyboard.press("Control+Enter")
+    await_played(page)
+    reached = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+    wanted = ["speak", "format", "download", "play", "position", "model", "voice", "speed"]
+    wanted += ["sample", "voice-name", "voice-text", "consent", "save-voice"]
+    assert [name for name in reached if name in wanted][: len(wanted)] == wanted
+    page.focus("#play")
+    page.keyboard.press("Enter")
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
+    await_played(page)
+
+
+def test_colours_follow_the_system_until_the_user_chooses(browser: Browser, served: Farm) -> None:
+    page = browser.new_page(base_url=served.base, color_scheme="dark")
+    page.goto("/")
+    expect(page.locator("body")).to_have_css("background-color", "rgb(19, 21, 20)")
+    page.click("#theme")
+    expect(page.locator("body")).to_have_css("background-color", "rgb(246, 246, 243)")
+    page.goto("/docs")
+    expect(page.locator("body")).to_have_css("background-color", "rgb(246, 246, 243)")
+    page.close()
+
+
+def test_nothing_is_wider_than_a_small_phone(browser: Browser, served: Farm) -> None:
+    page = browser.new_page(base_url=served.base, viewport={"width": 360, "height": 640})
+    for path, loaded in (("/", "#model option"), ("/docs", "#models tbody")):
+        page.goto(path)
+        page.wait_for_selector(loaded, state="attached")
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.close()
+
+
+def test_a_recording_becomes_a_voice_that_is_chosen_and_can_be_deleted(
+    page: Page, served: Farm, tmp_path: Path
+) -> None:
+    recording = tmp_path / "Ada.wav"
+    recording.write_bytes(spoken(served, response_format="wav"))
+    page.select_option("#model", CLONER)
+    page.set_input_files("#sample", recording)
+    expect(page.locator("#voice-name")).to_have_value("Ada")
+    page.fill("#voice-text", HELLO)
+    page.click("#save-voice")
+    assert page.evaluate("document.getElementById('consent').validity.valueMissing"), "not without consent"
+    page.check("#consent")
+    page.click("#save-voice")
+    expect(page.locator("#voice-status")).to_have_text("Ada is saved and chosen.")
+    expect(page.locator("#voice")).to_have_value("Ada")
+    (known,) = httpx.get(f"{served.base}/v1/audio/voices").json()["uploaded_voices"]
+    assert (known["ref_text"], known["consent"]) == (HELLO, "I have the speaker's consent to use this voice.")
+
+    page.on("dialog", Dialog.accept)
+    page.click("text=Delete")
+    expect(page.locator("#voice-status")).to_have_text("Ada is deleted.")
+    expect(page.locator("#voices li")).to_have_count(0)
+    expect(page.locator("#voice")).to_have_value("")
+
+
+def test_a_key_is_asked_for_once_and_goes_along_from_then_on(page: Page) -> None:
+    def locked(route: Route) -> None:
+        if route.request.header_value("authorization") == "Bearer sk-one":
+            route.continue_()
+        else:
+            error = {"message": "this server asks for a key", "code": "missing_api_key"}
+            route.fulfill(status=401, json={"error": error})
+
+    page.route("**/v1/audio/speech", locked)
+    page.fill("#text", HELLO)
+    page.click("#speak")
+    expect(page.locator("#key-why")).to_have_text("this server asks for a key")
+    page.fill("#key", "sk-one")
+    page.keyboard.press("Enter")
+    await_played(page)
+    page.click("#speak")
+    expect(page.locator("#key-dialog")).to_be_hidden()
+    await_played(page)
+    assert page.evaluate("[localStorage.length, Object.values(sessionStorage)]") == [0, ["sk-one"]]
+
+
+def test_no_request_leaves_the_server_and_none_could(page: Page, served: Farm) -> None:
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    page.on("request", note)
+    page.goto("/")
+    page.fill("#text", HELLO)
+    page.click("#speak")
+    await_played(page)
+    page.goto("/docs")
+    page.wait_for_selector("#models tbody", state="attached")
+    assert len(asked) > 20
+    assert not [url for url in asked if not url.startswith(served.base)]
+    refused = page.evaluate(
+        """() => new Promise((resolve) => {
+            addEventListener("securitypolicyviolation", (event) => resolve(event.effectiveDirective));
+            new Image().src = "https://example.com/dot.png";
+        })"""
+    )
+    assert refused == "img-src"
+
+
+def test_frames_that_the_network_cuts_in_two_are_put_together_again(page: Page) -> None:
+    heard = page.evaluate(
+        """async () => {
+            const { listen } = await import("/page/speech.js");
+            const bytes = new Uint8Array(Int16Array.from({ length: 1000 }, (_, index) => index * 31).buffer);
+            const cuts = [0, 1, 2, 5, 6, 999, 1000, 1003, 2000];
+            const body = new ReadableStream({ start(stream) {
+                cuts.slice(1).forEach((cut, index) => stream.enqueue(bytes.slice(cuts[index], cut)));
+                stream.close();
+            } });
+            globalThis.fetch = async () => new Response(body, { headers: { "X-Sample-Rate": 8000, "X-Channels": 1 } });
+            const all = [];
+            for await (const piece of (await listen({ fields: {} }, 8000)).samples) all.push(...piece);
+            return all;
+        }"""
+    )
+    assert heard == [(index * 31 + 2**15) % 2**16 - 2**15 for index in range(1000)]
+
+
+def test_a_stream_that_runs_dry_is_counted_and_loses_nothing(page: Page) -> None:
+    last = page.evaluate(
+        """async () => {
+            const { Player } = await import("/page/player.js");
+            const player = new Player(8000);
+            await player.load();
+            return new Promise((resolve) => {
+                let fed = false;
+                player.open(2, (report) => {
+                    if (report.underruns && !fed) {
+                        fed = true;
+                        player.write(new Int16Array(2 * 1000));
+                        player.end();
+                    }
+                    if (report.finished) resolve(report);
+                });
+                player.write(new Int16Array(2 * 2000));
+            });
+        }"""
+    )
+    assert last == {"position": 3000, "underruns": 1, "finished": True}
+
+
+def test_the_docs_show_every_route_and_field_and_what_each_model_takes(page: Page, served: Farm) -> None:
+    description = httpx.get(f"{served.base}/openapi.json").json()
+    page.goto("/docs#post-v1-audio-speech")
+    page.wait_for_selector("#models tbody", state="attached")
+    shown = page.eval_on_selector_all(".route", "all => all.map(({ dataset: { method, path } }) => [method, path])")
+    wanted = [[method, path] for path, operations in description["paths"].items() for method in operations]
+    assert sorted(shown) == sorted(wanted)
+    speech = page.locator("#post-v1-audio-speech")
+    expect(speech).to_have_attribute("open", "")
+    names = set(speech.locator("tbody th code").all_inner_texts())
+    assert names >= set(description["components"]["schemas"]["SpeechBody"]["properties"])
+    assert f"curl '{served.base}/v1/audio/speech'" in speech.locator("pre").inner_text()
+    assert page.locator("#models tbody td:first-child code").all_inner_texts() == ["hibari", CLONER]
