@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from speechmill.api import bridge, consents, errors, files, items, ops, page, speech, subtitles, voices, websocket
+from speechmill.api import errors, files, ops, page
 from speechmill.api.farm import FarmState
-from speechmill.api.middleware import Cors, LastResort, RequestId
+from speechmill.api.http.middleware import Cors, LastResort, RequestId
+from speechmill.api.http.profiles import CompatPaths
 from speechmill.api.openapi import describe
-from speechmill.api.profiles import CompatPaths
+from speechmill.api.realtime import routes as realtime
+from speechmill.api.speech import batch, bridge, subtitles
+from speechmill.api.speech import routes as speech
+from speechmill.api.voices import consents
+from speechmill.api.voices import routes as voices
 from speechmill.configs.settings import Settings
 
 
@@ -44,7 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.farm = farm
     errors.install(app)
-    parts = [speech, items, websocket, voices, consents, files, subtitles, ops]
+    parts = [speech, batch, realtime, voices, consents, files, subtitles, ops]
     if settings.api.elevenlabs:
         parts.append(bridge)
     if settings.api.page:

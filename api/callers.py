@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.profiles import PROFILES, Profile, path_profile
+from speechmill.api.http.profiles import PROFILES, Profile, path_profile
 from speechmill.configs.settings import SCOPES, ApiKey, JobClass, KeyLimits, ProfileName, Settings
 from speechmill.infra.apikeys import KeyRecord, digest
 

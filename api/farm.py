@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from speechmill.api.listen import Listening
 from speechmill.api.metrics import Metrics
-from speechmill.api.remote import RemoteClips
+from speechmill.api.references.remote import RemoteClips
 from speechmill.configs.settings import Settings
 from speechmill.infra.connect import make_async_client, make_objects
 from speechmill.infra.errors import ConfigError, Overloaded

@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.multipart import file_field, file_too_large, read_form, text_field
-from speechmill.api.ranges import parse_range, stored_bytes
+from speechmill.api.http.multipart import file_field, file_too_large, read_form, text_field
+from speechmill.api.http.ranges import parse_range, stored_bytes
 from speechmill.infra import files
 from speechmill.infra.files import FileRecord
 from speechmill.infra.objects import ObjectMissing

@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from speechmill.api.items import BatchBody
-from speechmill.api.schemas import SpeechBody
+from speechmill.api.speech.batch import BatchBody
+from speechmill.api.speech.schemas import SpeechBody
 
 _DESCRIPTION = """
 Text to speech through a durable queue of workers. Works as it is with OpenAI's clients; `/compat/openai/v1` and

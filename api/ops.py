@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError, respond
 from speechmill.api.farm import FarmState
-from speechmill.api.schemas import AUDIO_FORMATS
+from speechmill.api.speech.schemas import AUDIO_FORMATS
 from speechmill.infra.client import UNAVAILABLE
 from speechmill.models.card import ModelCard
 

@@ -8,9 +8,9 @@ from types import FrameType
 import uvicorn
 
 from speechmill.api.app import create_app
-from speechmill.api.connection import Connection
 from speechmill.api.farm import FarmState
-from speechmill.api.websocket_connection import WebSocketConnection
+from speechmill.api.http.connection import Connection
+from speechmill.api.realtime.connection import WebSocketConnection
 from speechmill.configs.settings import Settings
 from speechmill.infra.connect import check_redis
 from speechmill.infra.errors import ConfigError

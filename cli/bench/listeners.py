@@ -96,10 +96,10 @@ async def _by_websocket(port: int, text: str, heard: Heard) -> None:
     async with websockets.connect(url, compression=None, ping_interval=None) as socket:
         for message in (config, {"type": "input.text", "text": text}, {"type": "input.done"}):
             await socket.send(json.dumps(message))
-        async for message in socket:
-            if isinstance(message, bytes):
-                heard.take(len(message))
-            elif json.loads(message)["type"] == "session.done":
+        async for came in socket:
+            if isinstance(came, bytes):
+                heard.take(len(came))
+            elif json.loads(came)["type"] == "session.done":
                 heard.complete = True
                 return
 
@@ -120,10 +120,10 @@ def _resident_kb(port: int) -> int:
     """Memory of the API process that serves this port."""
     for folder in Path("/proc").iterdir():
         try:
-            if (folder / "cmdline").read_bytes().endswith(b"main\0api\0"):
-                if f"SPEECHMILL_API__PORT={port}\0".encode() in (folder / "environ").read_bytes():
-                    found = _RSS.search((folder / "status").read_bytes())
-                    return int(found[1]) if found else 0
+            is_api = (folder / "cmdline").read_bytes().endswith(b"main\0api\0")
+            if is_api and f"SPEECHMILL_API__PORT={port}\0".encode() in (folder / "environ").read_bytes():
+                found = _RSS.search((folder / "status").read_bytes())
+                return int(found[1]) if found else 0
         except OSError:
             continue  # it has ended, or is somebody else's
     return 0
@@ -179,5 +179,6 @@ def measure(count: int, seconds: float) -> dict[str, Any]:
     console.print(f"{count} listeners and one that takes nothing, one API process, {seconds:g} s of audio each")
     console.print(f"complete {figures.complete}, first audio p50 {figures.first_p50_ms:.0f} ms")
     console.print(f"/health p50 {figures.health_p50_ms:.1f} ms, p99 {figures.health_p99_ms:.1f} ms")
-    console.print(f"longest silence p99 {figures.dry_p99_ms:.0f} ms; {figures.memory_per_listener_kb:.0f} kB a listener")
+    console.print(f"longest silence p99 {figures.dry_p99_ms:.0f} ms")
+    console.print(f"{figures.memory_per_listener_kb:.0f} kB of the API's memory a listener")
     return asdict(figures)

@@ -7,10 +7,10 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from speechmill.api import body
-from speechmill.api.body import read_object
 from speechmill.api.errors import ApiError, respond
-from speechmill.api.validate import MAX_NAME, parse, unknown_fields
+from speechmill.api.http import body
+from speechmill.api.http.body import read_object
+from speechmill.api.speech.validate import MAX_NAME, parse, unknown_fields
 
 LIMIT = 16 << 20
 
@@ -61,7 +61,7 @@ def test_a_body_that_does_not_come_ends_the_connection(monkeypatch: pytest.Monke
 
 
 def test_names_without_end_are_not_sent_back_in_full() -> None:
-    wanted = parse({"input": "Hi", "k" * 100_000: 1})
+    wanted = parse(SpeechBody, {"input": "Hi", "k" * 100_000: 1})
     assert unknown_fields(wanted, strict=False) == ("k" * MAX_NAME,)
     with pytest.raises(ApiError) as caught:
         unknown_fields(wanted, strict=True)

@@ -52,6 +52,10 @@ def client(valkey: EmbeddedValkey, prefix: str) -> Iterator[Client]:
     client.close()
 
 
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def ask(settings: Settings, *requests: tuple[str, str, str], body: object = None) -> list[httpx.Response]:
     """(method, path, key) each."""
 
@@ -61,7 +65,7 @@ def ask(settings: Settings, *requests: tuple[str, str, str], body: object = None
         try:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
                 return [
-                    await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"} if key else {})
+                    await http.request(method, path, json=body, headers=_bearer(key))
                     for method, path, key in requests
                 ]
         finally:

@@ -11,9 +11,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from speechmill.api import connection
-from speechmill.api.app import Outermost
-from speechmill.api.connection import HEAD_BYTES, Connection
+from speechmill.api.http import connection
+from speechmill.api.http.connection import HEAD_BYTES, Connection
+from speechmill.api.http.middleware import LastResort, RequestId
 
 MUCH = 64 << 20
 """More than the system takes off a server's hands."""
@@ -211,7 +211,7 @@ def test_a_fault_that_nobody_foresaw_is_an_error_object_with_a_request_id_and_sa
         raise RuntimeError("secret text")
 
     question = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = run(Outermost(broken), lambda port: ask(port, question))
+    answer = run(RequestId(LastResort(broken)), lambda port: ask(port, question))
     assert error_of(answer, 500) == "internal_error"
     assert "request failed" in caplog.text
     assert "secret" not in caplog.text

@@ -13,10 +13,10 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechmill.api import decode, decode_child
-from speechmill.api.clip import Clip
-from speechmill.api.decode import decode_clip, sniff
 from speechmill.api.errors import ApiError
+from speechmill.api.references import decode, decode_child
+from speechmill.api.references.clip import Clip
+from speechmill.api.references.decode import decode_clip, sniff
 from speechmill.configs.settings import Limits, Settings
 
 from .clips import TONE_HZ, encode, pitch, tone, wav

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from speechmill.api import features
 from speechmill.api.callers import ANYBODY
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.features import KEPT_S, reference_assets
+from speechmill.api.references import encode as features
+from speechmill.api.references.encode import KEPT_S, reference_assets
 from speechmill.configs.settings import load
 from speechmill.infra.client import Client
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey

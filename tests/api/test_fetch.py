@@ -8,9 +8,9 @@ from ipaddress import ip_address, ip_network
 import httpx
 import pytest
 
-from speechmill.api import fetch as fetch_module
 from speechmill.api.errors import ApiError
-from speechmill.api.fetch import Fetched, Validators, fetch
+from speechmill.api.references import fetch as fetch_module
+from speechmill.api.references.fetch import Fetched, Validators, fetch
 from speechmill.configs.settings import Fetch
 from speechmill.infra.addresses import AddressPolicy, Forbidden
 from speechmill.infra.errors import ConfigError

@@ -9,11 +9,12 @@ from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechmill.api import errors, multipart
+from speechmill.api import errors
 from speechmill.api import files as files_api
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.ranges import parse_range
+from speechmill.api.http import multipart
+from speechmill.api.http.ranges import parse_range
 from speechmill.configs.settings import ApiKey, Auth, Settings
 from speechmill.infra import files
 from speechmill.infra.client import Client

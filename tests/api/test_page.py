@@ -4,23 +4,29 @@ import asyncio
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from speechmill.api.app import create_app
-from speechmill.configs.settings import Settings, load
+from speechmill.configs.settings import load
 
 
-@pytest.fixture
-def settings() -> Settings:
+def make_app(page: bool) -> FastAPI:
     """Of servers that nobody asks: the page needs none."""
     settings = load().model_copy(deep=True)
     settings.redis.control_url = "redis://127.0.0.1:9"
     settings.s3.endpoint_url = "http://127.0.0.1:9"
-    return settings
+    settings.api.page = page
+    return create_app(settings)
 
 
-def ask(settings: Settings, method: str, path: str, **headers: str) -> httpx.Response:
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return make_app(page=True)
+
+
+def ask(app: FastAPI, method: str, path: str, **headers: str) -> httpx.Response:
     async def answer() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(settings))
+        transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
             return await client.request(method, path)
 
@@ -38,10 +44,10 @@ def ask(settings: Settings, method: str, path: str, **headers: str) -> httpx.Res
     ],
 )
 def test_every_file_has_its_type_and_tells_the_browser_to_load_nothing_from_elsewhere(
-    settings: Settings, path: str, media_type: str
+    app: FastAPI, path: str, media_type: str
 ) -> None:
     for method in ("GET", "HEAD"):
-        answer = ask(settings, method, path)
+        answer = ask(app, method, path)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == media_type
         assert answer.headers["content-security-policy"].startswith("default-src 'self';")
@@ -50,19 +56,19 @@ def test_every_file_has_its_type_and_tells_the_browser_to_load_nothing_from_else
         assert answer.headers["cache-control"] == "no-cache"
 
 
-def test_a_file_that_the_browser_has_is_not_sent_again(settings: Settings) -> None:
-    etag = ask(settings, "GET", "/").headers["etag"]
-    again = ask(settings, "GET", "/", **{"If-None-Match": f'"other", W/{etag}'})
+def test_a_file_that_the_browser_has_is_not_sent_again(app: FastAPI) -> None:
+    etag = ask(app, "GET", "/").headers["etag"]
+    again = ask(app, "GET", "/", **{"If-None-Match": f'"other", W/{etag}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
-    assert ask(settings, "GET", "/", **{"If-None-Match": '"other"'}).status_code == 200
+    assert ask(app, "GET", "/", **{"If-None-Match": '"other"'}).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/page/nothing.js", "/page/..%2Fpage.py", "/page/../page.py", "/redoc"])
-def test_nothing_but_the_pages_files_is_handed_out(settings: Settings, path: str) -> None:
-    answer = ask(settings, "GET", path)
+def test_nothing_but_the_pages_files_is_handed_out(app: FastAPI, path: str) -> None:
+    answer = ask(app, "GET", path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_there_is_no_page_where_the_settings_say_so(settings: Settings) -> None:
-    settings.api.page = False
-    assert {ask(settings, "GET", path).status_code for path in ("/", "/docs", "/page/app.js")} == {404}
+def test_there_is_no_page_where_the_settings_say_so() -> None:
+    app = make_app(page=False)
+    assert {ask(app, "GET", path).status_code for path in ("/", "/docs", "/page/app.js")} == {404}

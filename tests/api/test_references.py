@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechmill.api import remote
 from speechmill.api.callers import ANYBODY, Caller
-from speechmill.api.clip import Clip
-from speechmill.api.decode import decode_clip
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.references import keep_clip, load_reference
-from speechmill.api.remote import RemoteClips
+from speechmill.api.references import remote
+from speechmill.api.references.clip import Clip
+from speechmill.api.references.decode import decode_clip
+from speechmill.api.references.load import keep_clip, load_reference
+from speechmill.api.references.remote import RemoteClips
 from speechmill.configs.settings import Fetch, Limits, Media, Settings
 from speechmill.infra import files
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from speechmill.api import session as session_module
-from speechmill.api.call import ClientGone
-from speechmill.api.channel import Disconnected
 from speechmill.api.errors import ApiError
-from speechmill.api.session import Session
+from speechmill.api.realtime import session as session_module
+from speechmill.api.realtime.channel import Disconnected
+from speechmill.api.realtime.session import Session
+from speechmill.api.speech.call import ClientGone
 from speechmill.infra.errors import Overloaded
 from speechmill.infra.messages import LogChunk, WordMark
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from speechmill.api.splitter import MAX_CHARS, Granularity, Splitter
+from speechmill.api.realtime.splitter import MAX_CHARS, Granularity, Splitter
 
 LATE = ".!?。｡！？…।॥؟۔,;，；،\"'”’»)]}」』）】》"
 """What may belong to a unit that has closed at once."""

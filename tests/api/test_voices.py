@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from speechmill.api import farm as farm_module
-from speechmill.api import voice_upload
 from speechmill.api.app import create_app
 from speechmill.api.callers import Caller
 from speechmill.api.errors import ApiError
-from speechmill.api.resolve import ResolvedVoice, resolve_voice
-from speechmill.api.voice_form import parse_embedding
+from speechmill.api.voices import upload as voice_upload
+from speechmill.api.voices.form import parse_embedding
+from speechmill.api.voices.resolve import ResolvedVoice, resolve_voice
 from speechmill.configs.settings import ApiKey, Settings, load
 from speechmill.infra.client import Client
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey

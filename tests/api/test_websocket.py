@@ -11,8 +11,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from speechmill.api.app import create_app
-from speechmill.api.session import Session
-from speechmill.api.websocket import ROUTE
+from speechmill.api.realtime.routes import ROUTE
+from speechmill.api.realtime.session import Session
 from speechmill.configs.settings import ApiKey, Settings, load
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 

@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from speechmill.api import connection
-from speechmill.api.connection import Connection
-from speechmill.api.websocket_connection import MAX_PONGS, WebSocketConnection
+from speechmill.api.http import connection
+from speechmill.api.http.connection import Connection
+from speechmill.api.realtime.connection import MAX_PONGS, WebSocketConnection
 
 MUCH = 32 << 20
 """More than the system takes off a server's hands."""

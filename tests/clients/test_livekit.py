@@ -5,18 +5,19 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
-from livekit import rtc
-from livekit.agents import APIConnectOptions, APIStatusError
-from livekit.plugins import openai
 
 from .conftest import Place
 
+agents = pytest.importorskip("livekit.agents")
+openai = pytest.importorskip("livekit.plugins.openai")
+rtc = pytest.importorskip("livekit.rtc")
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 T = TypeVar("T")
-ONCE = APIConnectOptions(max_retry=0)
+ONCE = agents.APIConnectOptions(max_retry=0)
 
 
-def with_voice(place: Place, use: Callable[[openai.TTS], Awaitable[T]], **options: str) -> T:
+def with_voice(place: Place, use: Callable[["openai.TTS"], Awaitable[T]], **options: str) -> T:
     """What `use` makes of a voice on this farm."""
 
     async def run() -> T:
@@ -27,7 +28,7 @@ def with_voice(place: Place, use: Callable[[openai.TTS], Awaitable[T]], **option
     return asyncio.run(run())
 
 
-async def speak(voice: openai.TTS) -> rtc.AudioFrame:
+async def speak(voice: "openai.TTS") -> "rtc.AudioFrame":
     async with voice.synthesize(TEXT, conn_options=ONCE) as stream:
         return await stream.collect()
 
@@ -46,7 +47,7 @@ def test_raw_bytes_pcm_and_instructions_are_heard(guarded: Place, options: dict[
 def test_the_use_that_the_last_event_tells_is_counted(guarded: Place) -> None:
     counted = []
 
-    async def count(voice: openai.TTS) -> None:
+    async def count(voice: "openai.TTS") -> None:
         voice.on("metrics_collected", counted.append)
         await speak(voice)
 
@@ -55,7 +56,7 @@ def test_the_use_that_the_last_event_tells_is_counted(guarded: Place) -> None:
 
 
 def test_a_model_that_is_not_there_is_said_with_its_status(guarded: Place) -> None:
-    with pytest.raises(APIStatusError) as refusal:
+    with pytest.raises(agents.APIStatusError) as refusal:
         with_voice(guarded, speak, model="nothing")
     assert refusal.value.status_code == 404
     assert refusal.value.request_id.startswith("req_")

@@ -6,19 +6,19 @@ import io
 import json
 
 import av
-import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
 
 from .conftest import Place
+
+openai = pytest.importorskip("openai")
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 MAGIC = {"mp3": b"\xff", "wav": b"RIFF", "flac": b"fLaC", "opus": b"OggS", "aac": b"\xff"}
 
 
 @pytest.fixture
-def client(guarded: Place) -> OpenAI:
-    with OpenAI(base_url=guarded.v1, api_key=guarded.key) as client:
+def client(guarded: Place) -> "openai.OpenAI":
+    with openai.OpenAI(base_url=guarded.v1, api_key=guarded.key) as client:
         yield client
 
 
@@ -28,38 +28,38 @@ def seconds(file: bytes) -> float:
         return sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
 
 
-def whole(client: OpenAI, **options: object) -> bytes:
+def whole(client: "openai.OpenAI", **options: object) -> bytes:
     wanted = {"model": "hibari", "voice": "default", "input": TEXT, "extra_body": {"seed": 7}, **options}
     return client.audio.speech.create(**wanted).read()
 
 
-def test_what_openai_documents_is_an_mp3(client: OpenAI) -> None:
+def test_what_openai_documents_is_an_mp3(client: "openai.OpenAI") -> None:
     speech = client.audio.speech.create(model="tts-1", voice="alloy", input=TEXT)
     assert speech.response.headers["content-type"] == "audio/mpeg"
     assert seconds(speech.read()) > 1.5
 
 
 @pytest.mark.parametrize("audio_format", MAGIC)
-def test_every_format_of_the_sdk_is_what_it_says(client: OpenAI, audio_format: str) -> None:
+def test_every_format_of_the_sdk_is_what_it_says(client: "openai.OpenAI", audio_format: str) -> None:
     file = whole(client, response_format=audio_format)
     assert file.startswith(MAGIC[audio_format])
     assert seconds(file) > 1.5
 
 
-def test_pcm_under_an_openai_name_has_the_rate_that_the_sdks_player_expects(client: OpenAI) -> None:
+def test_pcm_under_an_openai_name_has_the_rate_that_the_sdks_player_expects(client: "openai.OpenAI") -> None:
     speech = client.audio.speech.create(model="gpt-4o-mini-tts", voice="nova", input=TEXT, response_format="pcm")
     assert speech.response.headers["x-sample-rate"] == "24000"
     assert len(speech.read()) % 2 == 0
 
 
-def test_all_ways_to_listen_give_the_same_pcm(client: OpenAI, guarded: Place) -> None:
+def test_all_ways_to_listen_give_the_same_pcm(client: "openai.OpenAI", guarded: Place) -> None:
     raw = whole(client, response_format="pcm")
     assert streamed(client) == raw
     assert asyncio.run(streamed_async(guarded)) == raw
     assert of_events(whole(client, response_format="pcm", stream_format="sse")) == raw
 
 
-def streamed(client: OpenAI) -> bytes:
+def streamed(client: "openai.OpenAI") -> bytes:
     streaming = client.audio.speech.with_streaming_response.create(
         model="hibari",
         voice="default",
@@ -73,7 +73,7 @@ def streamed(client: OpenAI) -> bytes:
 
 
 async def streamed_async(place: Place) -> bytes:
-    async with AsyncOpenAI(base_url=place.v1, api_key=place.key) as client:
+    async with openai.AsyncOpenAI(base_url=place.v1, api_key=place.key) as client:
         streaming = client.audio.speech.with_streaming_response.create(
             model="hibari",
             voice="default",
@@ -97,14 +97,14 @@ def of_events(text: bytes) -> bytes:
 
 def test_many_callers_at_once_are_all_heard(guarded: Place) -> None:
     async def speak_all() -> list[bytes]:
-        async with AsyncOpenAI(base_url=guarded.v1, api_key=guarded.key) as client:
+        async with openai.AsyncOpenAI(base_url=guarded.v1, api_key=guarded.key) as client:
             calls = [client.audio.speech.create(model="tts-1", voice="alloy", input=f"Number {n}.") for n in range(8)]
             return [answer.content for answer in await asyncio.gather(*calls)]
 
     assert all(seconds(file) > 0.3 for file in asyncio.run(speak_all()))
 
 
-def test_models_and_their_aliases_are_listed_and_found(client: OpenAI) -> None:
+def test_models_and_their_aliases_are_listed_and_found(client: "openai.OpenAI") -> None:
     assert {model.id for model in client.models.list()} == {"hibari", "tts-1", "gpt-4o-mini-tts"}
     assert client.models.retrieve("tts-1").object == "model"
 
@@ -119,7 +119,7 @@ def test_models_and_their_aliases_are_listed_and_found(client: OpenAI) -> None:
     ],
 )
 def test_a_refusal_is_the_sdks_own_exception(
-    client: OpenAI, options: dict[str, object], raised: type[openai.APIStatusError], code: str, param: str
+    client: "openai.OpenAI", options: dict[str, object], raised: type[Exception], code: str, param: str
 ) -> None:
     with pytest.raises(raised) as refusal:
         whole(client, **options)
@@ -128,6 +128,7 @@ def test_a_refusal_is_the_sdks_own_exception(
 
 
 def test_a_wrong_key_is_an_authentication_error(guarded: Place) -> None:
-    with OpenAI(base_url=guarded.v1, api_key="sk-wrong") as client, pytest.raises(openai.AuthenticationError) as refusal:
-        whole(client)
+    stranger = openai.OpenAI(base_url=guarded.v1, api_key="sk-wrong")
+    with stranger, pytest.raises(openai.AuthenticationError) as refusal:
+        whole(stranger)
     assert refusal.value.code == "invalid_api_key"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from .conftest import Place
 
@@ -20,6 +21,7 @@ def test_every_route_says_what_its_errors_look_like(anywhere: Place) -> None:
 
 
 def test_whatever_is_sent_is_answered_as_described_and_never_with_a_5xx(anywhere: Place, tmp_path: Path) -> None:
+    pytest.importorskip("schemathesis")
     extent = ["--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--seed", "1"]
     options = ["--checks", CHECKS, "--continue-on-failure", "--request-timeout", "30", "--no-color"]
     said = subprocess.run(

@@ -31,9 +31,9 @@ def test_what_is_not_streamed_is_a_wav_unless_something_else_is_said(anywhere: P
     assert int(answer.headers["x-vllm-omni-output-tokens"]) > 0
 
 
-@pytest.mark.parametrize("voices", ["/audio/voices", "/models"])
-def test_its_lists_are_there(anywhere: Place, voices: str) -> None:
-    assert httpx.get(f"{anywhere.v1}{voices}", headers=HEADERS, timeout=10).status_code == 200
+@pytest.mark.parametrize("path", ["/audio/voices", "/models"])
+def test_its_lists_are_there(anywhere: Place, path: str) -> None:
+    assert httpx.get(f"{anywhere.v1}{path}", headers=HEADERS, timeout=10).status_code == 200
 
 
 def test_voices_are_names(anywhere: Place) -> None:
@@ -46,7 +46,8 @@ def test_voices_are_names(anywhere: Place) -> None:
 def test_a_batch_is_answered_in_the_order_of_its_items(anywhere: Place) -> None:
     body = {"voice": "default", "response_format": "wav", "items": [{"input": "One."}, {"input": "Two."}]}
     answer = httpx.post(f"{anywhere.v1}/audio/speech/batch", headers=HEADERS, json=body, timeout=60).json()
-    assert [(result["index"], result["media_type"]) for result in answer["results"]] == [(0, "audio/wav"), (1, "audio/wav")]
+    told = [(result["index"], result["media_type"]) for result in answer["results"]]
+    assert told == [(0, "audio/wav"), (1, "audio/wav")]
 
 
 def test_its_websocket_client_hears_every_sentence(anywhere: Place) -> None:

@@ -6,6 +6,7 @@ import wave
 from pathlib import Path
 
 import av
+import pytest
 
 from .harness import Farm
 
@@ -45,6 +46,7 @@ def test_curl_prints_what_the_server_says_about_a_refusal(served: Farm, tmp_path
 
 
 def test_the_openai_sdk_writes_a_file_and_a_stream(served: Farm, tmp_path: Path) -> None:
+    pytest.importorskip("openai")
     run(served, tmp_path, "openai_sdk.py")
     assert seconds(tmp_path / "speech.mp3") > 0.5
     assert len((tmp_path / "stream.pcm").read_bytes()) > 24_000

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from speechmill.api.websocket import ROUTE
+from speechmill.api.realtime.routes import ROUTE
 
 from .harness import Farm, assert_same_pcm, eventually, samples
 

@@ -5,7 +5,7 @@ from typing import Any
 from starlette.datastructures import FormData
 
 from speechmill.api.errors import ApiError
-from speechmill.api.multipart import text_field
+from speechmill.api.http.multipart import text_field
 
 
 def required_text(form: FormData, field: str, most: int) -> str:

@@ -5,9 +5,9 @@ import asyncio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from speechmill.api.buffered import beside
-from speechmill.api.call import ClientGone, SpeechCall
 from speechmill.api.errors import ApiError, StreamBroken
+from speechmill.api.speech.buffered import beside
+from speechmill.api.speech.call import ClientGone, SpeechCall
 from speechmill.infra.encode import encoder
 from speechmill.infra.messages import LogChunk
 

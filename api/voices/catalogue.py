@@ -6,7 +6,7 @@ from typing import Any
 
 from speechmill.api.callers import Caller
 from speechmill.api.farm import FarmState
-from speechmill.api.resolve import can_use
+from speechmill.api.voices.resolve import can_use
 from speechmill.infra.voices import VoiceRecord, fold, list_voices
 from speechmill.models.card import ModelCard, VoiceKind
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from speechmill.api import validate
 from speechmill.api.callers import Caller
-from speechmill.api.decode import decode_clip
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.features import reference_assets
-from speechmill.api.references import keep_clip, load_reference
-from speechmill.api.resolve import ResolvedVoice, resolve_voice
-from speechmill.api.schemas import SpeechBody
+from speechmill.api.references.decode import decode_clip
+from speechmill.api.references.encode import reference_assets
+from speechmill.api.references.load import keep_clip, load_reference
+from speechmill.api.speech import validate
+from speechmill.api.speech.schemas import SpeechBody
+from speechmill.api.voices.resolve import ResolvedVoice, resolve_voice
 from speechmill.infra.precomputed import PrecomputedVoice
 from speechmill.infra.voices import VoiceRecord
 from speechmill.models.card import ModelCard
@@ -53,7 +53,6 @@ async def choose_speaker(
     farm: FarmState, caller: Caller, body: SpeechBody, card: ModelCard, upload: bytes | None
 ) -> Speaker:
     """Raises ApiError for whatever the request lacks or the model cannot use."""
-    can = card.parameters
     recording, transcript = validate.reference(body, card)
     recorded = recording is not None or upload is not None
     voice = await _voice(farm, caller, card, body)

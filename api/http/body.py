@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from speechmill.api.errors import ApiError
-from speechmill.api.schemas import INT64
+from speechmill.api.speech.schemas import INT64
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000

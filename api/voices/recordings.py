@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from starlette.datastructures import FormData
 
-from speechmill.api.decode import invalid, sniff
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.multipart import file_field
+from speechmill.api.http.multipart import file_field
+from speechmill.api.references.decode import invalid, sniff
 from speechmill.infra.protocol import expire
 
 UNCLAIMED_S = 3600

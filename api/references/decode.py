@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from speechmill.api.clip import Clip
 from speechmill.api.errors import ApiError
+from speechmill.api.references.clip import Clip
 from speechmill.configs.settings import Limits, Settings
 
 CPU_S = 5

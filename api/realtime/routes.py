@@ -8,14 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, WebSocket
 from redis.exceptions import RedisError
 
-from speechmill.api.call import SpeechCall
 from speechmill.api.callers import SUBPROTOCOL_KEY, Caller, needs
-from speechmill.api.channel import Channel, Disconnected
 from speechmill.api.errors import limited
 from speechmill.api.farm import FarmState
 from speechmill.api.listen import ended
-from speechmill.api.orders import Asker, Order, make_order
-from speechmill.api.session import Session
+from speechmill.api.realtime.channel import Channel, Disconnected
+from speechmill.api.realtime.session import Session
+from speechmill.api.speech.call import SpeechCall
+from speechmill.api.speech.orders import Asker, Order, make_order
 from speechmill.infra.client import UNAVAILABLE
 from speechmill.infra.keys import new_id
 from speechmill.infra.quota import rise, sit

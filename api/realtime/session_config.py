@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, StrictBool
 
-from speechmill.api import validate
-from speechmill.api.call import SpeechCall
 from speechmill.api.errors import ApiError
-from speechmill.api.orders import Order
-from speechmill.api.splitter import Granularity
+from speechmill.api.realtime.splitter import Granularity
+from speechmill.api.speech import validate
+from speechmill.api.speech.call import SpeechCall
+from speechmill.api.speech.orders import Order
 
 _SAMPLE = "Hello."
 """Stands for the text that is not there yet when a config is checked."""

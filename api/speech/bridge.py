@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-from speechmill.api.body import read_object
-from speechmill.api.call import SpeechCall
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.orders import Asker, make_order
-from speechmill.api.speech import answer
+from speechmill.api.http.body import read_object
+from speechmill.api.speech.call import SpeechCall
+from speechmill.api.speech.orders import Asker, make_order
+from speechmill.api.speech.routes import answer
 
 router = APIRouter(tags=["elevenlabs"])
 _FORMAT = re.compile(r"(mp3|pcm|opus|wav)_(\d{4,5})(?:_\d{2,3})?")

@@ -10,15 +10,15 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 from redis.exceptions import RedisError
 
-from speechmill.api import validate
-from speechmill.api.body import read_object
-from speechmill.api.buffered import write_whole
-from speechmill.api.call import ClientGone, SpeechCall
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError, error_object, translate
 from speechmill.api.farm import FarmState
-from speechmill.api.orders import Asker, make_order
-from speechmill.api.schemas import SpeechOptions
+from speechmill.api.http.body import read_object
+from speechmill.api.speech import validate
+from speechmill.api.speech.buffered import write_whole
+from speechmill.api.speech.call import ClientGone, SpeechCall
+from speechmill.api.speech.orders import Asker, make_order
+from speechmill.api.speech.schemas import SpeechOptions
 from speechmill.infra.encode import MEDIA_TYPES
 from speechmill.infra.errors import FarmError
 from speechmill.infra.keys import new_id

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from speechmill.api.body import read_object
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.form_fields import form_schema, required_text
-from speechmill.api.multipart import read_form
-from speechmill.api.pages import page_after
-from speechmill.api.recordings import Recording, read_recording, store_unclaimed
+from speechmill.api.http.body import read_object
+from speechmill.api.http.form_fields import form_schema, required_text
+from speechmill.api.http.multipart import read_form
+from speechmill.api.http.pages import page_after
+from speechmill.api.voices.recordings import Recording, read_recording, store_unclaimed
 from speechmill.infra.consents import ConsentRecord, drop_consent, find_consent, list_consents, put_consent
 from speechmill.infra.keys import new_id
 

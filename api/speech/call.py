@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from starlette.types import Receive
 
-from speechmill.api.allowance import Allowance
 from speechmill.api.callers import Caller
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 from speechmill.api.listen import Listener, ended
-from speechmill.api.orders import Order
+from speechmill.api.speech.allowance import Allowance
+from speechmill.api.speech.orders import Order
 from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES
 from speechmill.infra.errors import Overloaded
 from speechmill.infra.keys import new_id, out_log

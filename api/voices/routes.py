@@ -9,14 +9,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from speechmill.api.callers import Caller, needs, profile_of
-from speechmill.api.catalogue import DEFAULT, all_entries, own_entry, uploaded_entry
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.orders import Asker
-from speechmill.api.pages import page_after
-from speechmill.api.voice_features import forget_features
-from speechmill.api.voice_form import FORM, read_voice_form
-from speechmill.api.voice_upload import keep_voice
+from speechmill.api.http.pages import page_after
+from speechmill.api.speech.orders import Asker
+from speechmill.api.voices.catalogue import DEFAULT, all_entries, own_entry, uploaded_entry
+from speechmill.api.voices.features import forget_features
+from speechmill.api.voices.form import FORM, read_voice_form
+from speechmill.api.voices.upload import keep_voice
 from speechmill.infra.objects import ObjectMissing
 from speechmill.infra.voices import VoiceRecord, drop_voice, find_voice
 

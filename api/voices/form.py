@@ -8,12 +8,12 @@ import numpy as np
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from speechmill.api.catalogue import is_reserved
 from speechmill.api.errors import ApiError
-from speechmill.api.form_fields import form_schema, optional_text, required_text
-from speechmill.api.multipart import file_field, read_form, text_field
-from speechmill.api.orders import Asker
-from speechmill.api.recordings import Recording, read_recording
+from speechmill.api.http.form_fields import form_schema, optional_text, required_text
+from speechmill.api.http.multipart import file_field, read_form, text_field
+from speechmill.api.speech.orders import Asker
+from speechmill.api.voices.catalogue import is_reserved
+from speechmill.api.voices.recordings import Recording, read_recording
 from speechmill.infra.consents import find_consent
 from speechmill.infra.voices import MOST_NAME_CHARS, name_fault
 

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from speechmill.api.unit import Send, Unit
+from speechmill.api.realtime.unit import Send, Unit
 
 log = logging.getLogger(__name__)
 _ITEM_CHARS = 64

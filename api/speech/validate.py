@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from speechmill.api.errors import ApiError
-from speechmill.api.extra import check_extra
-from speechmill.api.languages import choose_language
-from speechmill.api.profiles import Profile
-from speechmill.api.schemas import AUDIO_FORMATS, SAMPLE_RATES, SpeechOptions, VoiceObject
+from speechmill.api.http.profiles import Profile
+from speechmill.api.speech.extra import check_extra
+from speechmill.api.speech.languages import choose_language
+from speechmill.api.speech.schemas import AUDIO_FORMATS, SAMPLE_RATES, SpeechOptions, VoiceObject
 from speechmill.configs.settings import Limits
 from speechmill.infra.encode import AudioFormat, encoded_rate
 from speechmill.infra.segments import clean, split

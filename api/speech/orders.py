@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from starlette.requests import HTTPConnection
 
-from speechmill.api import validate
 from speechmill.api.callers import Caller, profile_of
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.languages import choose_language
-from speechmill.api.profiles import Profile
-from speechmill.api.schemas import INT64, SpeechBody
-from speechmill.api.speakers import Speaker, choose_speaker
+from speechmill.api.http.profiles import Profile
+from speechmill.api.speech import validate
+from speechmill.api.speech.languages import choose_language
+from speechmill.api.speech.schemas import INT64, SpeechBody
+from speechmill.api.speech.speakers import Speaker, choose_speaker
 from speechmill.configs.settings import JobClass
 from speechmill.infra.encode import AudioFormat
 from speechmill.infra.keys import JOB_CLASSES

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from speechmill.api.clip import Clip
-from speechmill.api.decode import decode_clip
-from speechmill.api.fetch import Validators, fetch
+from speechmill.api.references.clip import Clip
+from speechmill.api.references.decode import decode_clip
+from speechmill.api.references.fetch import Validators, fetch
 from speechmill.configs.settings import Settings
 from speechmill.infra.addresses import AddressPolicy
 

@@ -4,14 +4,14 @@ import asyncio
 import time
 from typing import Any
 
-from speechmill.api.body import parse_object
-from speechmill.api.channel import Channel
 from speechmill.api.errors import ApiError, translate
+from speechmill.api.http.body import parse_object
 from speechmill.api.listen import ended
-from speechmill.api.playout import Done, Playout
-from speechmill.api.session_config import Desk, SessionConfig, read_config
-from speechmill.api.splitter import Splitter
-from speechmill.api.unit import FAILURES, Unit
+from speechmill.api.realtime.channel import Channel
+from speechmill.api.realtime.playout import Done, Playout
+from speechmill.api.realtime.session_config import Desk, SessionConfig, read_config
+from speechmill.api.realtime.splitter import Splitter
+from speechmill.api.realtime.unit import FAILURES, Unit
 from speechmill.infra.keys import new_id
 from speechmill.infra.segments import clean
 

@@ -9,10 +9,10 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from speechmill.api.buffered import beside, word_times
-from speechmill.api.call import ClientGone, SpeechCall
 from speechmill.api.errors import ApiError, error_object
-from speechmill.api.raw import STREAM_HEADERS
+from speechmill.api.speech.buffered import beside, word_times
+from speechmill.api.speech.call import ClientGone, SpeechCall
+from speechmill.api.speech.raw import STREAM_HEADERS
 from speechmill.infra.encode import encoder
 from speechmill.infra.messages import LogChunk, WordMark
 

@@ -4,13 +4,13 @@ import asyncio
 import time
 
 from speechmill.api.callers import Caller
-from speechmill.api.clip import Clip
-from speechmill.api.decode import decode_clip
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.recordings import Recording, store_unclaimed
-from speechmill.api.voice_features import forget_features
-from speechmill.api.voice_form import VoiceForm
+from speechmill.api.references.clip import Clip
+from speechmill.api.references.decode import decode_clip
+from speechmill.api.voices.features import forget_features
+from speechmill.api.voices.form import VoiceForm
+from speechmill.api.voices.recordings import Recording, store_unclaimed
 from speechmill.infra.keys import new_id
 from speechmill.infra.voices import VoiceRecord, check_voice, put_voice
 

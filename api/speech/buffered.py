@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from speechmill.api.call import SpeechCall, Timing
-from speechmill.api.orders import Order
+from speechmill.api.speech.call import SpeechCall, Timing
+from speechmill.api.speech.orders import Order
 from speechmill.infra.encode import file_writer
 from speechmill.infra.messages import LogChunk, WordMark
 

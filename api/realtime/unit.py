@@ -8,11 +8,11 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from speechmill.api.buffered import beside, word_times, write_whole
-from speechmill.api.call import ClientGone, SpeechCall
-from speechmill.api.channel import Disconnected
 from speechmill.api.errors import ApiError, translate
-from speechmill.api.session_config import Desk, SessionConfig
+from speechmill.api.realtime.channel import Disconnected
+from speechmill.api.realtime.session_config import Desk, SessionConfig
+from speechmill.api.speech.buffered import beside, word_times, write_whole
+from speechmill.api.speech.call import ClientGone, SpeechCall
 from speechmill.infra.encode import encoder
 from speechmill.infra.errors import FarmError
 from speechmill.infra.messages import LogChunk, WordMark

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from speechmill.api.allowance import left
-from speechmill.api.body import parse_object, read_object
-from speechmill.api.buffered import whole_file
-from speechmill.api.call import ClientGone, SpeechCall
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.multipart import file_field, read_form, text_field
-from speechmill.api.orders import Asker, make_order
-from speechmill.api.raw import RawStream
-from speechmill.api.sse import HEADERS_S, SpeechEvents
+from speechmill.api.http.body import parse_object, read_object
+from speechmill.api.http.multipart import file_field, read_form, text_field
+from speechmill.api.speech.allowance import left
+from speechmill.api.speech.buffered import whole_file
+from speechmill.api.speech.call import ClientGone, SpeechCall
+from speechmill.api.speech.orders import Asker, make_order
+from speechmill.api.speech.raw import RawStream
+from speechmill.api.speech.sse import HEADERS_S, SpeechEvents
 from speechmill.infra.encode import MEDIA_TYPES
 from speechmill.infra.errors import Overloaded
 

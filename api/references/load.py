@@ -10,11 +10,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from speechmill.api.callers import Caller
-from speechmill.api.clip import Clip
-from speechmill.api.decode import decode_clip, invalid, too_large
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 from speechmill.api.files import find_file, no_file
+from speechmill.api.references.clip import Clip
+from speechmill.api.references.decode import decode_clip, invalid, too_large
 from speechmill.configs.settings import Limits
 from speechmill.infra.files import is_file_id
 from speechmill.infra.objects import ObjectMissing

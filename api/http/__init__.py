@@ -1,0 +1,1 @@
+"""What any route needs of HTTP."""

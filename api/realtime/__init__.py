@@ -1,0 +1,1 @@
+"""Text to speech over a WebSocket, while the text arrives."""

@@ -1,0 +1,1 @@
+"""Named speakers, and the consent of those who are heard."""
