@@ -1,7 +1,7 @@
 /** The page: what the buttons and keys do, and what is told of a speech while it goes on. */
 
 import { callJson, Failure } from "./api.js";
-import { element } from "./dom.js";
+import { element, make } from "./dom.js";
 import { Form } from "./form.js";
 import { Player } from "./player.js";
 import { listen, wholeFile } from "./speech.js";
@@ -61,18 +61,18 @@ function receive(samples, channels) {
 
 async function download(signal) {
   const order = form.order();
-  const seed = spoken?.fields.seed;
-  const isSpoken = !element("seed").value && order.recording === spoken?.recording && same(order.fields, spoken?.fields);
-  if (isSpoken) order.fields.seed = seed;
+  if (!element("seed").value && spoken && isSame(order, spoken)) order.fields.seed = spoken.fields.seed;
   const { blob, name } = await wholeFile(order, element("format").value, signal);
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
+  const link = make("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
   URL.revokeObjectURL(link.href);
   say(`${name} is saved.`);
 }
 
-function same(fields, others) {
-  return JSON.stringify({ ...fields, seed: 0 }) === JSON.stringify({ ...others, seed: 0 });
+/** But for the seed. */
+function isSame(one, other) {
+  const [its, others] = [one, other].map(({ fields }) => JSON.stringify({ ...fields, seed: 0 }));
+  return its === others && one.recording === other.recording;
 }
 
 /** Do this in the place of what is being done. */

@@ -26,9 +26,10 @@ function json(schema, root) {
 
 function form(schema, root) {
   const { properties, required = [] } = resolve(schema, root);
-  const sent = Object.entries(properties).filter(([name, field]) => required.includes(name) || field.format === "binary");
+  const isFile = (field) => field.format === "binary";
+  const sent = Object.entries(properties).filter(([name, field]) => required.includes(name) || isFile(field));
   return sent.map(([name, field]) => {
-    const value = field.format === "binary" ? `@${name}.wav` : (exampleOf(field, root) ?? name.toUpperCase());
+    const value = isFile(field) ? `@${name}.wav` : (exampleOf(field, root) ?? name.toUpperCase());
     return `-F ${quote(`${name}=${value}`)}`;
   });
 }

@@ -35,7 +35,8 @@ function fieldFor(name, rule) {
 function controlFor(rule, properties) {
   const choices = rule.kind === "boolean" ? ["true", "false"] : rule.choices;
   if (choices) {
-    return make("select", properties, new Option("Default", ""), ...choices.map((choice) => new Option(choice, choice)));
+    const options = choices.map((choice) => new Option(choice, choice));
+    return make("select", properties, new Option("Default", ""), ...options);
   }
   const isNumber = rule.kind === "integer" || rule.kind === "number";
   const placeholder = isNumber ? bounds(rule) : rule.kind === "rising" ? "0, 0.5, 1" : "";

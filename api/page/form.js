@@ -25,7 +25,8 @@ export class Form {
   set models(models) {
     const before = this.model?.id;
     this.#models = models;
-    element("model").replaceChildren(...models.map((model) => new Option(labelOf(model), model.id, false, model.id === before)));
+    element("model").replaceChildren(...models.map((model) => new Option(labelOf(model), model.id)));
+    if (this.#models.some(({ id }) => id === before)) element("model").value = before;
     if (this.model?.id === before) this.#showStatus();
     else this.#showModel();
   }
@@ -77,7 +78,8 @@ export class Form {
     };
     for (const [name, isShown] of Object.entries(shown)) element(`field-${name}`).hidden = !isShown;
     if (can.speed) [element("speed").min, element("speed").max] = can.speed_range;
-    element("language").replaceChildren(new Option("Auto", ""), ...(can.languages ?? []).map((name) => new Option(name)));
+    const languages = (can.languages ?? []).map((name) => new Option(name));
+    element("language").replaceChildren(new Option("Auto", ""), ...languages);
     fill("format", can.formats ?? []);
     showExtra(element("extra"), can.extra_params ?? {});
     showSpeed();

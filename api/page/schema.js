@@ -11,7 +11,8 @@ export function resolve(schema, root) {
  */
 export function fieldsOf(schema, root, prefix = "", above = []) {
   const { properties = {}, required = [] } = resolve(schema, root);
-  const inOrder = Object.entries(properties).sort(([one], [other]) => required.includes(other) - required.includes(one));
+  const rank = ([key]) => (required.includes(key) ? 0 : 1);
+  const inOrder = Object.entries(properties).sort((one, other) => rank(one) - rank(other));
   return inOrder.flatMap(([key, field]) => {
     const name = `${prefix}${key}`;
     const own = { name, isRequired: required.includes(key), ...describe(field, root) };

@@ -13,35 +13,35 @@ export async function listVoices() {
 
 /** Wire the panel. `onChange(name)` runs after an upload with the voice's name, and after a deletion without one. */
 export function setUpVoices(onChange) {
-  const [form, sample, drop] = ["upload", "sample", "drop"].map(element);
-  const told = () => (element("sample-name").textContent = sample.files[0]?.name ?? "Drop a recording here, or choose one");
-  sample.addEventListener("change", () => {
-    told();
-    if (!element("voice-name").value) element("voice-name").value = nameOf(sample.files[0]);
-  });
-  for (const [type, over] of Object.entries({ dragenter: true, dragover: true, dragleave: false, drop: false })) {
-    drop.addEventListener(type, (event) => {
-      event.preventDefault();
-      drop.classList.toggle("over", over);
-    });
-  }
-  drop.addEventListener("drop", ({ dataTransfer }) => {
-    sample.files = dataTransfer.files;
-    sample.dispatchEvent(new Event("change"));
-  });
-  form.addEventListener("submit", (event) => {
+  element("sample").addEventListener("change", showSample);
+  element("upload").addEventListener("submit", (event) => {
     event.preventDefault();
-    attempt(async () => {
-      const name = await upload(sample.files[0]);
-      form.reset();
-      told();
-      await onChange(name);
-    });
+    attempt(() => upload(onChange));
   });
   element("voices").addEventListener("click", ({ target }) => {
     const { id, name } = target.dataset;
     if (id && confirm(`Delete the voice ${name}?`)) attempt(() => remove(id, name, onChange));
   });
+  setUpDrop(element("drop"));
+}
+
+function setUpDrop(drop) {
+  for (const [type, isOver] of Object.entries({ dragenter: true, dragover: true, dragleave: false, drop: false })) {
+    drop.addEventListener(type, (event) => {
+      event.preventDefault();
+      drop.classList.toggle("over", isOver);
+    });
+  }
+  drop.addEventListener("drop", ({ dataTransfer }) => {
+    element("sample").files = dataTransfer.files;
+    showSample();
+  });
+}
+
+function showSample() {
+  const file = element("sample").files[0];
+  element("sample-name").textContent = file?.name ?? "Drop a recording here, or choose one";
+  if (file && !element("voice-name").value) element("voice-name").value = file.name.replace(/\.[^.]*$/, "");
 }
 
 /** Of all voices, list those that were uploaded. */
@@ -56,7 +56,8 @@ export function tell(words) {
   element("voice-status").textContent = words;
 }
 
-async function upload(sample) {
+async function upload(onChange) {
+  const sample = element("sample").files[0];
   if (!sample) throw new Failure("Choose a recording first.");
   const name = element("voice-name").value.trim();
   const parts = new FormData();
@@ -66,7 +67,9 @@ async function upload(sample) {
   parts.append("ref_text", element("voice-text").value.trim());
   tell("Saving…");
   await call(PATH, posting(parts));
-  return name;
+  element("upload").reset();
+  showSample();
+  await onChange(name);
 }
 
 async function remove(id, name, onChange) {
@@ -92,14 +95,7 @@ async function attempt(work) {
 
 function item({ id, name, models }) {
   const hint = models.length ? models.join(", ") : "No model here can speak with it.";
-  return make(
-    "li",
-    {},
-    make("span", {}, name, make("span", { className: "hint", textContent: hint })),
-    make("button", { type: "button", className: "quiet", textContent: "Delete", ariaLabel: `Delete ${name}`, data: { id, name } }),
-  );
-}
-
-function nameOf(file) {
-  return file?.name.replace(/\.[^.]*$/, "") ?? "";
+  const button = make("button", { type: "button", className: "quiet", data: { id, name } }, "Delete");
+  button.ariaLabel = `Delete ${name}`;
+  return make("li", {}, make("span", {}, name, make("span", { className: "hint" }, hint)), button);
 }

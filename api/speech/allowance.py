@@ -69,10 +69,17 @@ class Allowance:
 
 
 async def left(farm: FarmState, caller: Caller) -> dict[str, str]:
-    """Headers for an answer that has taken nothing."""
+    """Headers for an answer that takes nothing. Raises ApiError 429 where nothing is left to take, so that a key
+    cannot have recordings fetched and decoded for requests that will be refused.
+    """
     if not any(caller.limits.model_dump().values()):
         return {}
-    return _left(caller, await farm.client.run(charge(caller.key, caller.limits, 0, 0)))
+    asked = await farm.client.run(charge(caller.key, caller.limits, 0, 0))
+    headers = _left(caller, asked)
+    if asked.requests_left == 0:
+        wait_s = 60 / caller.limits.requests_per_minute
+        raise limited(_CODES["requests"], _message("requests"), wait_s, headers)
+    return headers
 
 
 def _message(verdict: str) -> str:

@@ -32,7 +32,7 @@ class BatchBody(SpeechOptions):
     """Texts, and options that hold for all of them; what an item says for itself wins."""
 
     items: Annotated[
-        list[dict[str, Any]],
+        list[Any],
         Field(
             description="1 to 32 bodies of `POST /v1/audio/speech`.", examples=[[{"input": "One."}, {"input": "Two."}]]
         ),
@@ -63,11 +63,10 @@ async def speech_batch(request: Request, caller: Annotated[Caller, Depends(needs
     if (fields.get("input")) is not None:
         raise ApiError(400, "unsupported_parameter", "every item has an input of its own", "input")
     asker = Asker(farm, caller, request)
-    if body.model is not None or any(item.get("model") is None for item in body.items):
+    if body.model is not None or any(_is_object(item) and item.get("model") is None for item in body.items):
         asker.model(body.model)
     defaults = {name: value for name, value in fields.items() if name != "items"}
-    items = [{**defaults, **{name: v for name, v in item.items() if v is not None}} for item in body.items]
-    results = await _speak_all(asker, request, items)
+    results = await _speak_all(asker, request, [_with(defaults, item) for item in body.items])
     done = sum(result["status"] == "success" for result in results)
     return {
         "id": new_id("speech-batch").replace("batch_", "batch-"),
@@ -78,13 +77,24 @@ async def speech_batch(request: Request, caller: Annotated[Caller, Depends(needs
     }
 
 
+def _is_object(item: Any) -> bool:
+    return isinstance(item, dict)
+
+
+def _with(defaults: dict[str, Any], item: Any) -> Any:
+    """The item, and for what it does not say the defaults."""
+    if not _is_object(item):
+        return item
+    return {**defaults, **{name: value for name, value in item.items() if value is not None}}
+
+
 def _refuse_streaming(fields: Mapping[str, Any]) -> None:
     for name in _STREAM_FIELDS:
         if fields.get(name) is not None:
             raise ApiError(400, "unsupported_parameter", f"a batch is not streamed: leave out {name!r}", name)
 
 
-async def _speak_all(asker: Asker, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _speak_all(asker: Asker, request: Request, items: list[Any]) -> list[dict[str, Any]]:
     """In the items' order. A client that leaves takes all of them with it."""
     speaking = [asyncio.create_task(_result(asker, index, item)) for index, item in enumerate(items)]
     gone: asyncio.Future[Any] = asyncio.create_task(_disconnected(request))
@@ -104,17 +114,20 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-async def _result(asker: Asker, index: int, item: dict[str, Any]) -> dict[str, Any]:
+async def _result(asker: Asker, index: int, item: Any) -> dict[str, Any]:
     try:
         return {"index": index, "status": "success", "error": None, **await _speak(asker, item)}
     except (ApiError, FarmError, RedisError) as failure:
         error = translate(failure)
+        error.param = ".".join(filter(None, (f"items[{index}]", error.param)))
         blank = {"audio_data": None, "media_type": None, "usage": None}
         told = {"error": error.message, "error_detail": error_object(error)}
         return {"index": index, "status": "error", **told, **blank}
 
 
-async def _speak(asker: Asker, item: dict[str, Any]) -> dict[str, Any]:
+async def _speak(asker: Asker, item: Any) -> dict[str, Any]:
+    if not _is_object(item):
+        raise ApiError(400, "invalid_type", "an item must be an object")
     _refuse_streaming(item)
     wanted = await make_order(asker, {**item, "stream": False})
     call = SpeechCall(asker.farm, wanted, ROUTE, asker.caller)

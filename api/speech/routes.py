@@ -67,12 +67,13 @@ async def speech(request: Request, caller: Annotated[Caller, Depends(needs("spee
     A client that leaves cancels the job, unless it asked for `store`.
     """
     farm: FarmState = request.app.state.farm
+    headers = await left(farm, caller)
     try:
         fields, upload = await read_request(request, farm)
         wanted = await make_order(Asker(farm, caller, request), fields, upload=upload)
         return await answer(SpeechCall(farm, wanted, ROUTE, caller), request)
     except ApiError as error:
-        error.headers = await left(farm, caller) | error.headers
+        error.headers = headers | error.headers
         raise
 
 

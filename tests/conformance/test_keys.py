@@ -26,6 +26,8 @@ def test_lists_are_public_and_the_rest_is_not(server: str) -> None:
 
 def test_a_rate_is_told_and_kept(server: str) -> None:
     slow = {"Authorization": "Bearer sk-test-slow"}
+    refused = speak(server, {"speed": 9}, **slow)
+    assert (refused.status_code, refused.headers["x-ratelimit-limit-requests"]) == (400, "2")
     answers = [speak(server, {}, **slow) for _ in range(3)]
     # another test may have used some of this minute
     assert answers[-1].status_code == 429
@@ -37,9 +39,6 @@ def test_a_rate_is_told_and_kept(server: str) -> None:
     assert told["x-should-retry"] == "true"
     assert 1 <= int(told["retry-after"]) <= 60
     assert 0 < int(told["retry-after-ms"]) <= 60_000
-    refused = speak(server, {"speed": 9}, **slow)
-    assert refused.status_code == 400
-    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
 
 
 def test_voices_of_another_project_are_not_there(server: str, reference: bytes) -> None:

@@ -81,7 +81,7 @@ def test_stopping_cancels_the_job(page: Page, served: Farm) -> None:
     with page.expect_response("**/v1/audio/speech") as answered:
         page.click("#speak")
     job = answered.value.headers["x-job-id"]
-    page.wait_for_function("document.getElementById('played').value > 0")
+    page.wait_for_function("() => document.getElementById('played').value > 0")
     page.keyboard.press("Escape")
     expect(page.locator("#status")).to_have_text("Stopped")
     eventually(lambda: served.record(job).state in TERMINAL, 10, "the job has ended")
