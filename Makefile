@@ -29,7 +29,7 @@ check: .venv/test.stamp ## lint and check types
 	@touch $@
 
 .venv/test.stamp: $(LOCKED)
-	@requirements/install.sh worker,test
+	@requirements/install.sh worker,test,clients
 	@touch $@ .venv/run.stamp
 
 lock: .venv/run.stamp ## choose exact versions of everything anew

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
-from speechmill.api import errors, files, ops, page
+from speechmill.api import errors, files, ops
 from speechmill.api.farm import FarmState
 from speechmill.api.http.middleware import Cors, LastResort, RequestId
 from speechmill.api.http.profiles import CompatPaths
 from speechmill.api.openapi import describe
+from speechmill.api.page import routes as page
 from speechmill.api.realtime import routes as realtime
 from speechmill.api.speech import batch, bridge, subtitles
 from speechmill.api.speech import routes as speech

@@ -40,10 +40,11 @@ class _File:
 def _files() -> dict[str, _File]:
     """By name. A new version of the package gives them new tags."""
     found = {}
-    for entry in resources.files("speechmill.api").joinpath("page").iterdir():
-        body = entry.read_bytes()
-        media_type = _MEDIA_TYPES[entry.name.rpartition(".")[2]]
-        found[entry.name] = _File(body, media_type, f'"{sha256(body).hexdigest()[:32]}"')
+    for entry in resources.files("speechmill.api.page").iterdir():
+        media_type = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
+        if media_type is not None:
+            body = entry.read_bytes()
+            found[entry.name] = _File(body, media_type, f'"{sha256(body).hexdigest()[:32]}"')
     return found
 
 
