@@ -8,15 +8,18 @@ from fastapi import FastAPI
 
 from speechmill.api import errors, files, ops
 from speechmill.api.farm import FarmState
+from speechmill.api.http.idempotency import Idempotency
 from speechmill.api.http.middleware import Cors, LastResort, RequestId
 from speechmill.api.http.profiles import CompatPaths
+from speechmill.api.jobs import routes as jobs
 from speechmill.api.openapi import describe
 from speechmill.api.page import routes as page
 from speechmill.api.realtime import routes as realtime
-from speechmill.api.speech import batch, bridge, subtitles
+from speechmill.api.speech import batch, bridge
 from speechmill.api.speech import routes as speech
 from speechmill.api.voices import consents
 from speechmill.api.voices import routes as voices
+from speechmill.api.webhooks import deliveries, endpoints
 from speechmill.configs.settings import Settings
 
 
@@ -50,7 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.farm = farm
     errors.install(app)
-    parts = [speech, batch, realtime, voices, consents, files, subtitles, ops]
+    parts = [speech, batch, realtime, voices, consents, files, endpoints, deliveries, jobs, ops]
     if settings.api.elevenlabs:
         parts.append(bridge)
     if settings.api.page:
@@ -58,6 +61,7 @@ def create_app(settings: Settings) -> FastAPI:
     for part in parts:
         app.include_router(part.router)
     describe(app)
+    app.add_middleware(Idempotency)
     app.add_middleware(CompatPaths)
     app.add_middleware(LastResort)
     app.add_middleware(Cors, settings=settings)

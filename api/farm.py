@@ -14,15 +14,16 @@ from redis.exceptions import RedisError
 from speechmill.api.listen import Listening
 from speechmill.api.metrics import Metrics
 from speechmill.api.references.remote import RemoteClips
+from speechmill.api.watch import Watching
 from speechmill.configs.settings import Settings
 from speechmill.infra.connect import make_async_client, make_objects
 from speechmill.infra.errors import ConfigError, Overloaded
 from speechmill.infra.jobs import parse_record, retirement
 from speechmill.infra.keys import FARM_STAGES, Task, out_log
 from speechmill.infra.messages import problem
+from speechmill.infra.posting import Poster
 from speechmill.infra.precomputed import read_precomputed
 from speechmill.infra.protocol import close, end_job
-from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard
 from speechmill.models.registry import served
 
@@ -72,8 +73,10 @@ class FarmState:
         self.objects = make_objects(settings)
         self._store_threads = ThreadPoolExecutor(STORE_THREADS, thread_name_prefix="store")
         self._store_answer: asyncio.Future[bool] | None = None
-        self.listening = Listening(self.client, Spill(self.objects), self._store_threads)
+        self.listening = Listening(self.client, self.objects, self._store_threads)
+        self.watching = Watching(self.client)
         self.remote = RemoteClips(settings)
+        self.poster = Poster(settings)
         self.metrics = Metrics()
         self.precomputed = read_precomputed(settings.voices.precomputed, self._precomputed_widths(), self.objects)
         self.draining = False
@@ -154,12 +157,12 @@ class FarmState:
         done, _ = await asyncio.wait({self._store_answer}, timeout=STORE_S)
         return bool(done) and self._store_answer.result()
 
-    async def admit(self, card: ModelCard, interactive: bool) -> None:
-        """Raises Overloaded before anything is queued."""
+    async def admit(self, card: ModelCard, interactive: bool, patient: bool = False) -> None:
+        """Raises Overloaded before anything is queued. What is `patient` may wait for a worker to come."""
         if self.draining:
             raise Overloaded("the server is shutting down", "shutting_down", retry_after_s=5.0)
         state = await self.state(card)
-        if state.status != "ready":
+        if state.status != "ready" and not patient:
             raise Overloaded(f"no worker serves model {card.id} now", "no_workers", retry_after_s=5.0)
         if state.memory_short:
             raise Overloaded("memory is short: the work that is in must go on first", retry_after_s=5.0)
@@ -223,6 +226,7 @@ class FarmState:
     async def stop(self) -> None:
         if self._background:
             await asyncio.wait(self._background, timeout=5)
+        await self.watching.stop()
         await self.listening.stop()
         await self.client.close()
         self._store_threads.shutdown(wait=False, cancel_futures=True)

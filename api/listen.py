@@ -1,7 +1,7 @@
 """One inbox reader for each API process: hands chunks of `out` logs to the responses that wait for them.
 
 Inbox entries are hints. A listener that meets a hole, or hears nothing for a second, reads the log itself; what has
-left the log it reads from the spilled objects.
+left the log it reads from the spilled objects, or from the stored result where that holds every sample.
 """
 
 import asyncio
@@ -10,20 +10,23 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
 from speechmill.api.errors import ApiError, from_job
+from speechmill.api.stored_sound import LOSSLESS, StoredSound
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, AsyncClient, read_entries
 from speechmill.infra.errors import StoreUnavailable
-from speechmill.infra.jobs import TERMINAL, parse_record
+from speechmill.infra.jobs import TERMINAL, JobRecord, parse_record
 from speechmill.infra.keys import LogRef, Task, new_id
 from speechmill.infra.messages import LogChunk
+from speechmill.infra.objects import ObjectMissing, ObjectStore
 from speechmill.infra.protocol import Hole, LogReader, follow, keep, poke, unfollow
 from speechmill.infra.spill import Spill
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 READ_COUNT = 32
 SILENCE_S = 1.0
 INBOX_TTL_S = 60
@@ -74,10 +77,11 @@ async def ended(task: "asyncio.Future[Any]") -> None:
 class Listening:
     """The process's inbox, and who listens to which log."""
 
-    def __init__(self, client: AsyncClient, spill: Spill, threads: Executor) -> None:
+    def __init__(self, client: AsyncClient, objects: ObjectStore, threads: Executor) -> None:
         """`threads` wait for the object store."""
         self.client = client
-        self.spill = spill
+        self.objects = objects
+        self.spill = Spill(objects)
         self.threads = threads
         self.name = new_id("api")
         self.active = 0
@@ -126,16 +130,22 @@ class Listening:
                     await self.client.run(keep(LogRef(Task.parse(name), "chunks"), KEEP_S))
 
     @contextlib.asynccontextmanager
-    async def listen(self, source: LogRef, frame_bytes: int, ttl_s: int) -> AsyncIterator["Listener"]:
-        """Register for a log, which need not exist yet."""
-        hints = _Hints()
+    async def listen(
+        self, source: LogRef, frame_bytes: int, ttl_s: int, position: int = 0, late: bool = False
+    ) -> AsyncIterator["Listener"]:
+        """Register for a log, which need not exist yet. `late`: it may well, and is read at once."""
+        hints = _Hints(missed=late)
+        if late:
+            hints.news.set()
         self._listeners.setdefault(source.name, []).append(hints)
         self.active += 1
         self._idle.clear()
+        listener = Listener(self, source, hints, frame_bytes, position, late)
         try:
             await self.client.run(follow(source, self.name, ttl_s))
-            yield Listener(self, source, hints, frame_bytes)
+            yield listener
         finally:
+            listener.close()
             self.active -= 1
             if not self.active:
                 self._idle.set()
@@ -147,19 +157,27 @@ class Listening:
 
 
 class Listener:
-    """One reader of one `out` log, from position 0."""
+    """One reader of one `out` log."""
 
-    def __init__(self, listening: Listening, source: LogRef, hints: _Hints, frame_bytes: int) -> None:
+    def __init__(
+        self, listening: Listening, source: LogRef, hints: _Hints, frame_bytes: int, position: int, late: bool
+    ) -> None:
         self._listening = listening
         self._client = listening.client
         self._source = source
         self._hints = hints
-        self._reader = LogReader(0, frame_bytes)
+        self._reader = LogReader(position, frame_bytes)
+        self._stored: StoredSound | None = None
+        self._late = late
 
     @property
     def position(self) -> int:
         """Frames taken so far."""
         return self._reader.position
+
+    def close(self) -> None:
+        if self._stored is not None:
+            self._stored.close()
 
     async def chunks(self) -> AsyncIterator[LogChunk]:
         """Chunks in order; the last is empty and carries the trailer. Raises ApiError when the job failed."""
@@ -172,12 +190,16 @@ class Listener:
     async def _next(self) -> list[LogChunk]:
         """What comes next, if anything does for a while. Servers that are away cost time: what is missed is read."""
         chunks: list[LogChunk] = []
+        if self._stored is not None:
+            return await self._read_or_wait(self._from_result)
         try:
             for fields in await self._hints.take(SILENCE_S):
                 chunks += self._reader.hint(fields)
             return chunks
         except Hole:
-            return chunks + await self._read_or_wait(self._read)
+            chunks += await self._read_or_wait(self._read)
+            was_late, self._late = self._late, False
+            return chunks or (await self._read_or_wait(self._after_silence) if was_late else [])
         except TimeoutError:
             return await self._read_or_wait(self._read) or await self._read_or_wait(self._after_silence)
 
@@ -203,26 +225,60 @@ class Listener:
         self._hints.news.set()
 
     async def _from_spill(self) -> list[LogChunk]:
-        wanted, loop = (self._source, self._reader.position), asyncio.get_running_loop()
-        piece = await loop.run_in_executor(self._listening.threads, self._listening.spill.read, *wanted)
+        piece = await self._in_store(self._listening.spill.read, self._source, self._reader.position)
         if piece is None:
-            raise self._expired()
+            return await self._once_ended(await self._record())
         self._read_on()
         return self._reader.spilled(*piece)
 
     async def _after_silence(self) -> list[LogChunk]:
         """Nothing new in the log: has the job ended without it?"""
         there = await self._client.run(follow(self._source, self._listening.name, INBOX_TTL_S * 10))
+        record = await self._record()
+        if record.state in TERMINAL - {"succeeded"}:
+            error = record.error or {"code": record.state, "message": f"the job was {record.state}"}
+            raise from_job(error, record.job)
+        if there is not None and there.trailer and self._reader.position > there.end:
+            return self._reader.hint({b"e": b"%d" % there.end, b"t": there.trailer})
+        if record.state == "succeeded" and there is None:
+            return await self._once_ended(record)
+        return []
+
+    async def _record(self) -> JobRecord:
         job = self._source.task.job
-        raw = await self._client.read_hash(self._client.keys.job(job))
-        record = parse_record(job, raw)
+        record = parse_record(job, await self._client.read_hash(self._client.keys.job(job)))
         if record is None:
             raise ApiError(500, "internal_error", "the job is not known any more", job_id=job)
-        if record.state in TERMINAL - {"succeeded"}:
-            raise from_job(record.error or {"code": record.state, "message": f"the job was {record.state}"}, job)
-        if record.state == "succeeded" and there is None:
+        return record
+
+    async def _once_ended(self, record: JobRecord) -> list[LogChunk]:
+        """The log is gone, and what was spilled of it is not known to be there."""
+        if record.result is None:
             raise self._expired()
-        return []
+        if record.result["format"] in LOSSLESS:
+            self._stored = StoredSound(self._listening.objects, record.result)
+            return await self._from_result()
+        wanted, frames = self._reader.position, int(record.result["frames"])
+        piece = await self._in_store(self._listening.spill.read, self._source, wanted) if wanted < frames else None
+        if piece is not None:
+            return self._reader.spilled(*piece)
+        if wanted < frames:
+            raise self._expired()
+        return self._end(frames)
+
+    async def _from_result(self) -> list[LogChunk]:
+        assert self._stored is not None
+        try:
+            pcm = await self._in_store(self._stored.read, self._reader.position)
+        except ObjectMissing:
+            raise self._expired() from None
+        return self._reader.spilled(self._reader.position, pcm) if pcm else self._end(self._stored.frames)
+
+    def _end(self, frames: int) -> list[LogChunk]:
+        return self._reader.hint({b"e": b"%d" % min(frames, self._reader.position), b"t": b'{"frames":%d}' % frames})
+
+    async def _in_store(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._listening.threads, work, *arguments)
 
     def _expired(self) -> ApiError:
         return ApiError(410, "stream_expired", "audio before this point is not kept any more")

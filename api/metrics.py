@@ -1,8 +1,27 @@
 """What `/metrics` shows: counters of this process, gauges read from Redis at the scrape. No text, voices or keys."""
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 
 _SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+
+
+class SharedCounter:
+    """Counted in Redis by processes that nobody scrapes; every API shows the same sums."""
+
+    def __init__(self, name: str, documentation: str, label: str) -> None:
+        self._described = (name, documentation)
+        self._label = label
+        self.values: dict[str, int] = {}
+        """By label; set at the scrape."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(*self._described, labels=(self._label,))
+        for value, count in self.values.items():
+            family.add_metric((value,), count)
+        yield family
 
 
 class Metrics:
@@ -38,4 +57,6 @@ class Metrics:
         self.leased = Gauge(
             "speech_tasks_leased", "Tasks that workers hold, one slot each", ("model", "stage"), registry=into
         )
+        self.deliveries = SharedCounter("speech_webhook_deliveries", "Tries of webhook deliveries", "outcome")
+        into.register(self.deliveries)
         self.workers = Gauge("speech_worker_up", "Live workers", ("model", "stage"), registry=into)

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from speechmill.api.jobs.body import JobBody
 from speechmill.api.speech.batch import BatchBody
 from speechmill.api.speech.schemas import SpeechBody
 
@@ -51,7 +52,8 @@ def _description(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, description=_DESCRIPTION, routes=app.routes
     )
     _, bodies = models_json_schema(
-        [(SpeechBody, "validation"), (BatchBody, "validation")], ref_template="#/components/schemas/{model}"
+        [(SpeechBody, "validation"), (BatchBody, "validation"), (JobBody, "validation")],
+        ref_template="#/components/schemas/{model}",
     )
     parts = found.setdefault("components", {})
     schemas = parts.setdefault("schemas", {})

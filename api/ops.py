@@ -158,6 +158,8 @@ async def metrics(request: Request) -> Response:
     farm = _farm(request)
     shown = farm.metrics
     shown.active.set(farm.listening.active)
+    outcomes = await farm.client.read_hash(farm.client.keys.webhook_outcomes())
+    shown.deliveries.values = {name.decode(): int(count) for name, count in outcomes.items()}
     for card in farm.models:
         state = await farm.state(card, fresh=True)
         shown.queued_jobs.labels(card.id).set(state.queued)

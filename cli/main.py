@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from speechmill.cli import dead, keys, roles, say, up
+from speechmill.cli import dead, keys, roles, say, up, webhooks
 from speechmill.cli.bench import commands as bench
 
 HIDDEN = "***"
@@ -27,6 +27,7 @@ app.command("worker")(roles.worker)
 app.add_typer(roles.celery_app, name="celery")
 app.command("say")(say.say)
 app.add_typer(keys.app, name="keys")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(dead.app, name="dead")
 app.add_typer(bench.app, name="bench")
 

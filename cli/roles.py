@@ -45,15 +45,19 @@ def worker(
 
 
 @celery_app.command("worker")
-def celery_worker(profile: Profile = None, assignments: Assignments = None) -> None:
-    """Run Celery's tasks: retention and sweeping."""
+def celery_worker(
+    profile: Profile = None,
+    queue: Annotated[list[str] | None, typer.Option(help="`sweep` or `webhook`; repeatable. Default: both.")] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Run Celery's tasks: retention, sweeping and webhooks."""
     from speechmill.cli.common import settings_from
     from speechmill.infra.logs import configure
-    from speechmill.workers.celery_app import run_worker
+    from speechmill.workers.celery_app import QUEUES, run_worker
 
     settings = settings_from(profile, assignments)
     configure("celery", settings.log_level)
-    run_worker(settings)
+    run_worker(settings, queue or QUEUES)
 
 
 @celery_app.command("beat")

@@ -6,12 +6,9 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    import httpx
 
 PLAYERS = (
     ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error"),
@@ -38,6 +35,7 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
     """
     import httpx
 
+    from speechmill.cli.common import refusal
     from speechmill.infra.encode import EXTENSIONS, complete_file
     from speechmill.infra.errors import BadInput, FarmError
 
@@ -54,7 +52,7 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
         with call, call.stream("POST", f"{base}/v1/audio/speech", json=request) as answer:
             if answer.status_code != 200:
                 answer.read()
-                raise FarmError(_refusal(answer, base))
+                raise FarmError(refusal(answer, base))
             rate, channels = int(answer.headers["x-sample-rate"]), int(answer.headers["x-channels"])
             for part in answer.iter_bytes():
                 first = first or time.monotonic() - began
@@ -67,13 +65,6 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
     with out.open("wb+") as file:
         frames = complete_file(audio_format, parts, rate, channels, file)
     return Spoken(frames / rate, first, time.monotonic() - began)
-
-
-def _refusal(answer: "httpx.Response", base: str) -> str:
-    try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{base} answers {answer.status_code}: it is no Speechmill"
 
 
 def say(

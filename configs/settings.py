@@ -16,7 +16,7 @@ from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
 PREFIX = "SPEECHMILL_"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
-OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL", f"{PREFIX}API_KEY")
+OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL", f"{PREFIX}API_KEY", f"{PREFIX}WEBHOOK_SECRET")
 """Ours, but no settings."""
 
 
@@ -136,6 +136,13 @@ class Voices(Section):
     aliases: dict[str, str] = {}
 
 
+class Webhooks(Section):
+    allow_http: bool = False
+    allowed_cidrs: tuple[str, ...] = ()
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 15.0
+    retries_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
+
+
 class Testing(Section):
     """For test farms only."""
 
@@ -146,6 +153,7 @@ class Testing(Section):
 
 class Limits(Section):
     sync_input_chars: Annotated[int, Field(gt=0)] = 16_384
+    job_input_chars: Annotated[int, Field(gt=0)] = 1_000_000
     instructions_chars: Annotated[int, Field(gt=0)] = 500
     ref_audio_seconds: tuple[float, float] = (1.0, 30.0)
     ref_audio_bytes: Annotated[int, Field(gt=0)] = 10_485_760
@@ -222,6 +230,7 @@ class Settings(BaseSettings):
     fetch: Fetch = Fetch()
     media: Media = Media()
     voices: Voices = Voices()
+    webhooks: Webhooks = Webhooks()
     test: Testing = Testing()
 
     @property

@@ -7,7 +7,7 @@ addresses and to nothing else, so that a name which changes its mind between che
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +66,14 @@ async def system_resolver(host: str) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
+def networks(setting: str, ranges: Iterable[str]) -> tuple[Network, ...]:
+    """Raises ConfigError for a range that is none."""
+    try:
+        return tuple(map(ip_network, ranges))
+    except ValueError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """What may be reached. Every port and range beyond the public web is opened by a setting."""
@@ -80,10 +88,7 @@ class AddressPolicy:
     @classmethod
     def of(cls, settings: Fetch) -> "AddressPolicy":
         """Raises ConfigError for a range that is none."""
-        try:
-            opened = tuple(ip_network(range_) for range_ in settings.allowed_cidrs)
-        except ValueError as error:
-            raise ConfigError(f"fetch.allowed_cidrs: {error}") from None
+        opened = networks("fetch.allowed_cidrs", settings.allowed_cidrs)
         domains = frozenset(domain.casefold() for domain in settings.allowed_domains)
         return cls(domains, frozenset(_PORTS.values()) | set(settings.allowed_ports), opened)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from speechmill.infra.client import Client
 from speechmill.infra.keys import ENCODE, FARM_STAGES, FILING_STAGES, LogRef, Role, Task, out_log
-from speechmill.infra.messages import SpeechRequest
+from speechmill.infra.messages import JobDetails, SpeechRequest
 from speechmill.infra.protocol import Call, close, end_job, retire
 
 TERMINAL = frozenset({"succeeded", "failed", "cancelled", "expired"})
@@ -30,12 +30,27 @@ class JobRecord:
     samples: int
     created: int
     started: int
+    first_audio: int
     finished: int
+    attempt: int
+    max_attempts: int
+    timeout_ms: int
+    """From submission, or the last retry, to the deadline."""
+    counted: bool
+    """One that the project knows of; others the farm gave itself."""
     live: bool
     request: SpeechRequest
     error: dict[str, Any] | None
     result: dict[str, Any] | None
     dead_task: str
+    details: JobDetails
+    custom_id: str | None
+    group_id: str | None
+    metadata: dict[str, str]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
 
 
 def parse_record(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
@@ -57,12 +72,21 @@ def parse_record(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
         samples=int(text.get("samples", 0)),
         created=int(text["created"]),
         started=int(text.get("started", 0)),
+        first_audio=int(text.get("first_audio", 0)),
         finished=int(text.get("finished", 0)),
+        attempt=int(text.get("attempt", 1)),
+        max_attempts=int(text["max_attempts"]),
+        timeout_ms=int(text["timeout_ms"]),
+        counted=text["counted"] == "1",
         live=text["live"] == "1",
         request=SpeechRequest.from_json(text["request"]),
         error=json.loads(text["error"]) if "error" in text else None,
         result=json.loads(text["result"]) if "result" in text else None,
         dead_task=text.get("dead_task", ""),
+        details=JobDetails(**json.loads(text["details"])) if "details" in text else JobDetails(),
+        custom_id=text.get("custom_id"),
+        group_id=text.get("group_id"),
+        metadata=json.loads(text.get("metadata", "{}")),
     )
 
 

@@ -76,6 +76,12 @@ class Keys:
     def segments(self, job: str) -> str:
         return f"{self.root}:segments:{job}"
 
+    def asked(self, job: str) -> str:
+        return f"{self.root}:asked:{job}"
+
+    def owned(self, job: str) -> str:
+        return f"{self.root}:owned:{job}"
+
     def tasks(self, job: str) -> str:
         return f"{self.root}:tasks:{job}"
 
@@ -117,6 +123,24 @@ class Keys:
 
     def outbox(self) -> str:
         return f"{self.root}:outbox"
+
+    def webhooks(self, project: str) -> str:
+        return f"{self.root}:webhooks:{project}"
+
+    def webhook_secrets(self) -> str:
+        return f"{self.root}:webhooksecrets"
+
+    def webhook_outcomes(self) -> str:
+        return f"{self.root}:webhookoutcomes"
+
+    def delivery(self, delivery: str) -> str:
+        return f"{self.root}:delivery:{delivery}"
+
+    def deliveries(self, target: str) -> str:
+        return f"{self.root}:deliveries:{target}"
+
+    def due(self, target: str) -> str:
+        return f"{self.root}:due:{target}"
 
     def expiry(self) -> str:
         """Sorted set of stored objects by the second at which they are to be deleted."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from speechmill.infra.keys import Task
 
-PAYLOAD_VERSION = 1
+PAYLOAD_VERSION = 2
 """Of the request record and the farm's own logs. A worker leaves tasks of a higher version to others."""
 
 
@@ -34,6 +34,8 @@ class SpeechRequest:
     """Pause between segments."""
     keep_s: int = 600
     """How long the stored object is kept after the end."""
+    replay: bool = False
+    """The samples can be read after the end as well, although the stored object does not hold them."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
@@ -41,6 +43,33 @@ class SpeechRequest:
     @classmethod
     def from_json(cls, text: str | bytes) -> "SpeechRequest":
         return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """What a client is told of its job and workers need not know."""
+
+    voice: str = ""
+    filename: str = ""
+    """What the result is called when it is downloaded; "" for a name made from the job's id."""
+    ttl_s: int = 600
+    """How long the result is kept after the end."""
+    text_tokens: int = 0
+    audio_tokens: int = 0
+    """Codec frames of a reference recording that the model hears."""
+    frame_rate: float = 0.0
+    """Of the first stage, in Hz: what output tokens are counted by."""
+
+    def usage(self, seconds: float) -> dict[str, Any]:
+        """Text counts characters where the model's tokenizer is not at hand; output counts the first stage's frames."""
+        made = round(seconds * self.frame_rate)
+        heard = self.text_tokens + self.audio_tokens
+        return {
+            "input_tokens": heard,
+            "output_tokens": made,
+            "total_tokens": heard + made,
+            "input_token_details": {"text_tokens": self.text_tokens, "audio_tokens": self.audio_tokens},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +98,27 @@ class Submission:
     notify: bool = False
     """The end is told to the outside through the outbox."""
     idempotency_key: str = ""
+    details: JobDetails = JobDetails()
+    custom_id: str | None = None
+    group_id: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    webhook: str = ""
+    """`{"url", "events"}` as JSON; "" for none."""
+    asked: str = ""
+    """The request as the client gave it, as JSON without audio."""
 
     def record(self) -> str:
-        """Fields of the job's hash, as JSON."""
+        """Fields of the job's hash, as JSON; what there is none of has no field."""
+        metadata = json.dumps(self.metadata, ensure_ascii=False) if self.metadata else ""
+        optional = {
+            "custom_id": self.custom_id,
+            "group_id": self.group_id,
+            "metadata": metadata,
+            "webhook": self.webhook,
+        }
         return json.dumps(
             {
+                **{name: value for name, value in optional.items() if value},
                 "model": self.model,
                 "stages": json.dumps(self.stages),
                 "tail": json.dumps(self.tail),
@@ -89,6 +134,8 @@ class Submission:
                 "notify": int(self.notify),
                 "payload": PAYLOAD_VERSION,
                 "request": self.request.to_json(),
+                "details": json.dumps(asdict(self.details), ensure_ascii=False),
+                "asked": self.asked,
             }
         )
 

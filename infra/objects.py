@@ -150,13 +150,12 @@ class ObjectStore:
 
     def presign(self, key: str, seconds: int, filename: str, content_type: str) -> str:
         """A URL that anybody may GET for so long."""
-        name = f'="{filename}"' if _PLAIN_NAME.fullmatch(filename) else f"*=UTF-8''{quote(filename, '')}"
         return self._public.generate_presigned_url(
             "get_object",
             Params={
                 "Bucket": self.bucket,
                 "Key": key,
-                "ResponseContentDisposition": f"attachment; filename{name}",
+                "ResponseContentDisposition": attachment(filename),
                 "ResponseContentType": content_type,
             },
             ExpiresIn=seconds,
@@ -216,6 +215,12 @@ class ObjectStore:
     def _compare(self, stored: Stored) -> None:
         if self.look_up(stored.key) != stored:
             raise ObjectExists(f"another object already has the key {stored.key}")
+
+
+def attachment(filename: str) -> str:
+    """`Content-Disposition` of a download under this name, in ASCII."""
+    plain = _PLAIN_NAME.fullmatch(filename)
+    return f'attachment; filename="{filename}"' if plain else f"attachment; filename*=UTF-8''{quote(filename, '')}"
 
 
 def _describe(key: str, file: BinaryIO) -> Stored:

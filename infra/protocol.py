@@ -191,9 +191,12 @@ def end_job(job: str, state: str, problem: str = "") -> Call[str]:
     return Call("end_job", (job, state, problem), _text)
 
 
-def retry(job: str) -> Call[str]:
-    """A new take of a job that failed, was cancelled or expired: ok, unknown, or the state that forbids it."""
-    return Call("retry", (job,), _text)
+def retry(job: str, request: SpeechRequest | None = None) -> Call[str]:
+    """A new take of a job that failed, was cancelled or expired: ok, unknown, or the state that forbids it.
+
+    `request` replaces the job's own.
+    """
+    return Call("retry", (job, request.to_json() if request else ""), _text)
 
 
 def beat(worker: str, report: str, lapse_ms: int, pools: Sequence[tuple[str, int]]) -> Call[str]:

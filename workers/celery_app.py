@@ -2,10 +2,12 @@
 
 import logging
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import OperationalError
 
 from speechmill.configs.settings import Settings, load
 from speechmill.infra.client import UNAVAILABLE, Client
@@ -14,11 +16,17 @@ from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.expiry import sweep_objects
 from speechmill.infra.jobs import settle
 from speechmill.infra.objects import ObjectStore
+from speechmill.infra.posting import Poster
 from speechmill.infra.protocol import reap
+from speechmill.workers.webhooks import Courier, fan_out
 
 log = logging.getLogger(__name__)
 SWEEP = "retention.sweep"
 REAP = "jobs.reap"
+DISPATCH = "webhooks.dispatch"
+DELIVER = "webhooks.deliver"
+QUEUES = ("sweep", "webhook")
+"""What waits for other people's servers has a queue of its own."""
 
 
 def broker_url(settings: Settings) -> str:
@@ -46,6 +54,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "task_time_limit": 120,
         "task_soft_time_limit": 100,
         "task_default_queue": "sweep",
+        "task_routes": {DELIVER: {"queue": "webhook"}},
         "task_serializer": "json",
         "accept_content": ["json"],
         "worker_prefetch_multiplier": 1,
@@ -56,6 +65,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "beat_schedule": {
             "sweep": {"task": SWEEP, "schedule": float(settings.celery.sweep_every_s), "options": {"expires": 60}},
             "reap": {"task": REAP, "schedule": 15.0, "options": {"expires": 15}},
+            "dispatch": {"task": DISPATCH, "schedule": 1.0, "options": {"expires": 2}},
         },
     }
 
@@ -76,6 +86,11 @@ def _client() -> Client:
 @cache
 def _objects() -> ObjectStore:
     return make_objects(_settings())
+
+
+@cache
+def _courier() -> Courier:
+    return Courier(_settings(), _client(), _objects())
 
 
 app = Celery("speechmill")
@@ -104,14 +119,37 @@ def reap_jobs() -> None:
         log.warning("not reaped", extra={"error": str(error)})
 
 
-def run_worker(settings: Settings) -> None:
-    """Body of `speechmill celery worker`."""
+@app.task(name=DISPATCH)  # type: ignore[untyped-decorator]
+def dispatch() -> None:
+    """Take events from the outbox, and have what is due delivered."""
+    courier = _courier()
+    try:
+        fan_out(_client())
+        for target in courier.targets():
+            deliver.apply_async((target,), expires=courier.lease_s)
+    except (OperationalError, *UNAVAILABLE) as error:
+        log.warning("not dispatched", extra={"error": str(error)})
+
+
+@app.task(name=DELIVER)  # type: ignore[untyped-decorator]
+def deliver(target: str) -> None:
+    """Tell one target what it is to be told. What is not done comes back when the target's lease is over."""
+    try:
+        _courier().serve(target)
+    except UNAVAILABLE as error:
+        log.warning("not delivered", extra={"error": str(error)})
+
+
+def run_worker(settings: Settings, queues: Sequence[str] = QUEUES) -> None:
+    """Body of `speechmill celery worker`. Raises ConfigError for settings that no task could work with."""
     check_redis(settings)
+    Poster(settings)
     _given.append(settings)
     app.conf.update(options(settings))
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # JSON only: harmless
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
-    app.start(["-q", "worker", "-P", "threads", "-c", str(settings.celery.threads), *quiet])
+    named = ("-Q", ",".join(queues))
+    app.start(["-q", "worker", "-P", "threads", "-c", str(settings.celery.threads), *named, *quiet])
 
 
 def run_beat(settings: Settings) -> None:

@@ -168,13 +168,15 @@ class Outlet(threading.Thread):
         line.appended = False
         if not line.waiting:
             del self._lines[work]
+        work.sealed = emission.final
         self._hooks.written(work)
         if emission.final:
             self._close(work)
 
     def _advanced(self, work: Work, emission: Joined) -> bool:
-        """Tell how far `finish` is; PCM of joined segments has served."""
-        if emission.joined == work.joined:
+        """Tell how far `finish` is, and that there is audio; PCM of joined segments has served."""
+        is_first = work.end == emission.frames > 0
+        if emission.joined == work.joined and not is_first:
             return True
         answer = self._client.run(advance(work.task, work.claim.token, emission.joined, work.end))
         if answer not in ("ok", "done"):

@@ -1,4 +1,7 @@
-"""Keeps a running job's `out` log in memory no longer than the replay window: what is older goes to S3 first."""
+"""Keeps a running job's `out` log in memory no longer than the replay window: what is older goes to S3 first.
+
+The rest follows at the end of a job whose stored result does not hold the samples, where they are to be heard again.
+"""
 
 import logging
 import threading
@@ -45,7 +48,10 @@ class Spiller(threading.Thread):
         if work not in self._first:  # some were dropped without a word
             self._first = {other: first for other, first in self._first.items() if not other.gone}
         first = self._first.setdefault(work, 0)
-        if work.end - first > 2 * self._window(work):
+        if work.sealed:
+            if work.claim.request.replay:
+                self._queue.put(work)
+        elif work.end - first > 2 * self._window(work):
             self._first[work] = work.end - self._window(work)
             self._queue.put(work)
 
@@ -82,7 +88,7 @@ class Spiller(threading.Thread):
 
     def _move(self, work: Work, source: LogRef) -> None:
         raw = self._client.server(source.on).hget(self._client.keys.log_meta(source), "first")
-        first, upto = int(raw or 0), work.end - self._window(work)
+        first, upto = int(raw or 0), work.end if work.sealed else work.end - self._window(work)
         reader = LogReader(first, S16_BYTES * work.claim.request.channels)
         chunks: list[LogChunk] = []
         try:
@@ -90,7 +96,7 @@ class Spiller(threading.Thread):
                 chunks += reader.entries(entries)
         except Hole:
             return
-        if not chunks or reader.ended:
+        if reader.position == first or (reader.ended and not work.sealed):
             return
         request = work.claim.request
         key = self._spill.key(source, first, reader.position)
@@ -99,5 +105,6 @@ class Spiller(threading.Thread):
         pcm = b"".join(chunk.payload for chunk in chunks)
         marks = tuple(mark for chunk in chunks for mark in chunk.marks)
         self._spill.write(source, first, reader.position, pcm, marks)
-        self._client.run(trim(source, reader.position))
+        if not work.sealed:
+            self._client.run(trim(source, reader.position))
         log.info("spilled", extra={"job": work.task.job, "start": first, "end": reader.position})

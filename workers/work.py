@@ -46,6 +46,8 @@ class Work:
     """Producer in this process, and how much of its log was handed over in memory (compute)."""
     joined: int = 0
     """Segments of the job that `finish` has joined, as last heard (keeper)."""
+    sealed: bool = False
+    """Nothing follows in its log (writer)."""
     gone: bool = False
     """Finished, lost or closed: whatever still arrives for it is dropped."""
 

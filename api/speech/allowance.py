@@ -34,9 +34,14 @@ class Allowance:
 
     async def take(self, timeout_s: float) -> None:
         """Raises ApiError 429."""
+        if self._applies:
+            await self._sit(timeout_s)
+        await self.charge()
+
+    async def charge(self) -> None:
+        """The same for what nobody waits for, which takes no seat. Raises ApiError 429."""
         if not self._applies:
             return
-        await self._sit(timeout_s)
         charged = await self._farm.client.run(charge(self._caller.key, self._caller.limits, 1, self._characters))
         self.headers |= _left(self._caller, charged)
         if charged.verdict != "ok":

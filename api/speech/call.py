@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,11 +16,11 @@ from speechmill.api.farm import FarmState
 from speechmill.api.listen import Listener, ended
 from speechmill.api.speech.allowance import Allowance
 from speechmill.api.speech.orders import Order
+from speechmill.api.speech.submission import Refused, details_of, submit_order
 from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES
-from speechmill.infra.errors import Overloaded
+from speechmill.infra.jobs import parse_record
 from speechmill.infra.keys import new_id, out_log
-from speechmill.infra.messages import LogChunk, Submission, problem
-from speechmill.infra.protocol import Limits, submit
+from speechmill.infra.messages import LogChunk, problem
 
 S16_BYTES = 2
 REASONS = {
@@ -55,7 +55,7 @@ class Timing:
 
 
 class SpeechCall:
-    """One job and its listener. Leaving it before the end cancels the job, unless it is to be stored.
+    """One job and its listener. Leaving it before the end cancels the job, unless the order is detached.
 
     `begin`, then `next` until the chunk with the trailer, then `close`, always.
     """
@@ -70,7 +70,7 @@ class SpeechCall:
         self._route = route
         self._caller = caller
         self._stack = contextlib.AsyncExitStack()
-        self._deadline = time.monotonic() + wanted.timeout_s
+        self._deadline = time.monotonic() + wanted.terms.timeout_s
         self._gone: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._watching: asyncio.Task[None] | None = None
         self._chunks: AsyncIterator[LogChunk] | None = None
@@ -80,47 +80,42 @@ class SpeechCall:
 
     async def begin(self) -> None:
         """Admit, register as a listener, submit. Raises Overloaded, or ApiError 429."""
-        farm, wanted = self.farm, self.order
-        await self.allowance.take(wanted.timeout_s)
-        await farm.admit(wanted.card, wanted.job_class == "interactive")
-        ttl_s = int(wanted.timeout_s) + farm.settings.retention.sync_result_s
-        frame = S16_BYTES * wanted.request.channels
-        listener: Listener = await self._stack.enter_async_context(
-            farm.listening.listen(out_log(self.job, 1), frame, ttl_s)
-        )
-        await self._submit()
+        farm, terms = self.farm, self.order.terms
+        await self.allowance.take(terms.timeout_s)
+        await farm.admit(self.order.card, terms.job_class == "interactive")
+        listener = await self._listen(1)
+        earlier = await self._submit()
+        if earlier != self.job:
+            listener = await self._attach(earlier)
         self._chunks = listener.chunks()
 
-    async def _submit(self) -> None:
-        wanted, settings = self.order, self.farm.settings
-        submission = Submission(
-            job=self.job,
-            model=wanted.card.id,
-            stages=tuple(stage.name for stage in wanted.card.stages),
-            segments=wanted.segments,
-            request=wanted.request,
-            project=self._caller.project,
-            job_class=wanted.job_class,
-            live=wanted.mode != "buffered",
-            timeout_s=wanted.timeout_s,
-            retention_s=wanted.request.keep_s,
-            max_attempts=settings.worker.max_attempts,
-            ahead=wanted.card.segments.ahead,
-            order=wanted.card.segments.order,
-        )
-        most = self._caller.limits.queued_jobs or settings.limits.project_jobs
-        limits = Limits(settings.limits.queue_depth, most)
+    async def _listen(self, take: int, late: bool = False) -> Listener:
+        ttl_s = int(self.order.terms.timeout_s) + self.farm.settings.retention.sync_result_s
+        source, frame = out_log(self.job, take), S16_BYTES * self.order.request.channels
+        return await self._stack.enter_async_context(self.farm.listening.listen(source, frame, ttl_s, late=late))
+
+    async def _attach(self, earlier: str) -> Listener:
+        """Hear the job that was made of the first request with this idempotency key."""
+        await self._stack.aclose()
+        self.job = earlier
+        record = parse_record(earlier, await self.farm.client.read_hash(self.farm.client.keys.job(earlier)))
+        if record is None:
+            raise ApiError(500, "internal_error", "the job is not known any more", job_id=earlier)
+        self.order = replace(self.order, request=record.request)
+        return await self._listen(record.take, late=True)
+
+    async def _submit(self) -> str:
+        """Answers the job that speaks this order, which may be under way already."""
         self._submitted, self._reason = True, "refused"  # should the answer be lost, the client is told no
-        answer = await self.farm.client.run(submit(submission, limits))
-        self._submitted = answer.answer not in ("full", "quota")
-        if answer.answer == "full":
-            state = await self.farm.state(wanted.card)
-            raise Overloaded(f"{answer.depth} requests wait already", retry_after_s=max(state.oldest_ms / 1000, 1.0))
-        if answer.answer == "quota":
-            raise Overloaded(f"{answer.depth} jobs of this project are in work already", retry_after_s=5.0)
+        try:
+            answer = await submit_order(self.farm, self._caller, self.order, self.job)
+        except Refused:
+            self._submitted = False
+            raise
+        self._submitted = answer.answer == "ok"
         await self.farm.client.wait_durable()
         self._reason = "client"
-        self.farm.metrics.chars.labels(wanted.card.id).inc(wanted.chars)
+        return answer.job
 
     def watch(self, receive: Receive) -> None:
         """Leave as soon as the HTTP client does."""
@@ -182,10 +177,10 @@ class SpeechCall:
         return ApiError(504, "first_audio_timeout", "no audio was made in time", job_id=self.job)
 
     async def close(self) -> None:
-        """Leave. What is unfinished is cancelled, unless it is to be stored and only the client has left."""
+        """Leave. What is unfinished is cancelled, unless it is detached and only the client has left."""
         if self._watching is not None:
             self._watching.cancel()
-        keeps_on = self.order.store and self._reason == "client"
+        keeps_on = self.order.detached and self._reason == "client"
         if self._submitted and not self.done and not self._failed and not keeps_on:
             code = REASONS[self._reason]
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
@@ -234,13 +229,5 @@ class SpeechCall:
         return headers
 
     def usage(self, frames: int) -> dict[str, Any]:
-        """Text counts characters where the model's tokenizer is not at hand; output counts the first stage's frames."""
-        wanted = self.order
-        made = round(frames / wanted.request.sample_rate * wanted.card.stages[0].rate)
-        heard = wanted.chars + wanted.reference_frames
-        return {
-            "input_tokens": heard,
-            "output_tokens": made,
-            "total_tokens": heard + made,
-            "input_token_details": {"text_tokens": wanted.chars, "audio_tokens": wanted.reference_frames},
-        }
+        """What was heard and made, as OpenAI counts it."""
+        return details_of(self.order).usage(frames / self.order.request.sample_rate)

@@ -3,6 +3,7 @@
 Everything that can be wrong with a request is found here, before anything is queued.
 """
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +14,22 @@ from starlette.requests import HTTPConnection
 from speechmill.api.callers import Caller, profile_of
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
+from speechmill.api.http.idempotency import ONCE
 from speechmill.api.http.profiles import Profile
 from speechmill.api.speech import validate
+from speechmill.api.speech.asked import asked_text
 from speechmill.api.speech.languages import choose_language
 from speechmill.api.speech.schemas import INT64, SpeechBody
 from speechmill.api.speech.speakers import Speaker, choose_speaker
-from speechmill.configs.settings import JobClass
+from speechmill.api.speech.terms import Terms, call_terms
+from speechmill.api.stored_sound import LOSSLESS
 from speechmill.infra.encode import AudioFormat
-from speechmill.infra.keys import JOB_CLASSES
 from speechmill.infra.messages import SpeechRequest
 from speechmill.models.card import ModelCard
 
 Mode = Literal["buffered", "raw", "sse", "ws"]
+LONG_CHARS = 20_000
 FAULTS = ("zero_audio", "mid_stream", "slow", "worker_crash")
-_MAX_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,22 @@ class Order:
     request: SpeechRequest
     audio_format: AudioFormat
     mode: Mode
-    timeout_s: float
-    job_class: JobClass
-    store: bool
+    terms: Terms
     word_timestamps: bool
     chars: int
     """Of input and instructions."""
     reference_frames: int
     """Codec frames of the reference recording that the model hears, where it is cloned in context."""
-    metadata: dict[str, str]
     ignored: tuple[str, ...]
+    asked: str
+    """The fields as they were given, as JSON without audio."""
+    once: str
+    """Names all repetitions of this very request, which are one job; "" where it is none of such."""
+
+    @property
+    def detached(self) -> bool:
+        """The job goes on although whoever listens leaves (speech_api §1.8)."""
+        return self.terms.detached or bool(self.once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +106,15 @@ class Asker:
 
 
 async def make_order(
-    asker: Asker, fields: Mapping[str, Any], streams_on: Literal["http", "ws"] = "http", upload: bytes | None = None
+    asker: Asker,
+    fields: Mapping[str, Any],
+    streams_on: Literal["http", "ws"] = "http",
+    upload: bytes | None = None,
+    terms: Terms | None = None,
 ) -> Order:
-    """What is to be made. `upload` is a reference recording that came beside the fields. Raises ApiError."""
+    """What is to be made. `upload` is a reference recording that came beside the fields; `terms` are given for what
+    nobody waits for. Raises ApiError.
+    """
     body = validate.parse(SpeechBody, fields)
     ignored = validate.unknown_fields(body, asker.strict)
     card, profile = asker.model(body.model)
@@ -111,16 +126,17 @@ async def make_order(
         raise ApiError(400, "mutually_exclusive_parameters", "ref_audio is given twice", "ref_audio")
     limits = asker.farm.settings.limits
     validate.check(body if upload is None else body.model_copy(update={"ref_audio": "upload"}), card, limits)
-    mode: Mode = "ws" if streams_on == "ws" else _mode(body, profile)
+    mode: Mode = "ws" if streams_on == "ws" else "buffered" if terms else _mode(body, profile)
+    terms = terms or call_terms(body, asker.caller, asker.farm.settings)
     if mode == "raw" and body.word_timestamps:
         message = "a raw stream has no place for word times"
         raise ApiError(400, "unsupported_parameter", message, "word_timestamps")
     wanted = validate.audio_format(body, profile)
     rate = validate.sample_rate(body, card, wanted, profile)
-    text = validate.text_of(body.input, body, card, limits.sync_input_chars)
-    segments = validate.segments_of(text, body, card)
-    speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload)
-    request = _request(asker, body, card, wanted, rate, speaker)
+    text = validate.text_of(body.input, body, card, terms.max_chars)
+    segments = await _segments(text, body, card)
+    speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload, terms.lasting_s)
+    request = _request(asker, body, card, wanted, rate, speaker, terms)
     return Order(
         card=card,
         voice=speaker.shown,
@@ -128,15 +144,21 @@ async def make_order(
         request=request,
         audio_format=wanted,
         mode=mode,
-        timeout_s=min(float(body.timeout_seconds or limits.sync_timeout_s), _MAX_TIMEOUT_S),
-        job_class=_job_class(body, asker.caller),
-        store=bool(body.store),
+        terms=terms,
         word_timestamps=bool(body.word_timestamps),
         chars=len(text) + len(body.instructions or ""),
         reference_frames=speaker.frames,
-        metadata=body.metadata or {},
         ignored=tuple(sorted(ignored))[: validate.MAX_IGNORED],
+        asked=await asked_text(fields, upload),
+        once=asker.connection.scope.get(ONCE, ""),
     )
+
+
+async def _segments(text: str, body: SpeechBody, card: ModelCard) -> tuple[str, ...]:
+    """A book is cut beside the event loop."""
+    if len(text) <= LONG_CHARS:
+        return validate.segments_of(text, body, card)
+    return await asyncio.to_thread(validate.segments_of, text, body, card)
 
 
 def _mode(body: SpeechBody, profile: Profile) -> Mode:
@@ -148,16 +170,9 @@ def _mode(body: SpeechBody, profile: Profile) -> Mode:
     return "raw" if unsaid and profile.streams and not body.word_timestamps else "buffered"
 
 
-def _job_class(body: SpeechBody, caller: Caller) -> JobClass:
-    """What is asked for, but no more than the key may ask for."""
-    wanted = body.priority or "interactive"
-    return max(wanted, caller.max_priority, key=JOB_CLASSES.index)
-
-
 def _request(
-    asker: Asker, body: SpeechBody, card: ModelCard, wanted: AudioFormat, rate: int, speaker: Speaker
+    asker: Asker, body: SpeechBody, card: ModelCard, wanted: AudioFormat, rate: int, speaker: Speaker, terms: Terms
 ) -> SpeechRequest:
-    retention = asker.farm.settings.retention
     speed = float(body.speed or 1.0)
     native = card.parameters.speed.by == "native"
     honoured = {
@@ -183,5 +198,6 @@ def _request(
         assets=speaker.assets,
         stretch=1.0 if native else speed,
         silence_ms=card.segments.silence_ms if body.segment_silence_ms is None else body.segment_silence_ms,
-        keep_s=retention.result_s if body.store else retention.sync_result_s,
+        keep_s=terms.ttl_s,
+        replay=terms.detached and wanted not in LOSSLESS,
     )

@@ -50,9 +50,12 @@ class Speaker:
 
 
 async def choose_speaker(
-    farm: FarmState, caller: Caller, body: SpeechBody, card: ModelCard, upload: bytes | None
+    farm: FarmState, caller: Caller, body: SpeechBody, card: ModelCard, upload: bytes | None, lasting_s: float
 ) -> Speaker:
-    """Raises ApiError for whatever the request lacks or the model cannot use."""
+    """A recording is kept for at least `lasting_s` seconds.
+
+    Raises ApiError for whatever the request lacks or the model cannot use.
+    """
     recording, transcript = validate.reference(body, card)
     recorded = recording is not None or upload is not None
     voice = await _voice(farm, caller, card, body)
@@ -60,7 +63,7 @@ async def choose_speaker(
         return Speaker(params={"speaker_embedding": body.speaker_embedding})
     _require(body, card, voice, recorded, transcript)
     if recorded:
-        return await _recorded(farm, caller, body, card, recording, upload, transcript)
+        return await _recorded(farm, caller, body, card, recording, upload, transcript, lasting_s)
     if voice is None:
         return Speaker()
     if voice.record is None:
@@ -144,14 +147,14 @@ async def _recorded(
     recording: str | None,
     upload: bytes | None,
     transcript: str | None,
+    lasting_s: float,
 ) -> Speaker:
     if upload is not None:
         clip = await decode_clip(upload, farm.settings, "ref_audio")
     else:
         assert recording is not None
         clip = await load_reference(recording, farm, caller)
-    patience_s = int(body.timeout_seconds or farm.settings.limits.sync_timeout_s)
-    key = await keep_clip(farm, caller.project, clip, patience_s + farm.settings.retention.sync_result_s)
+    key = await keep_clip(farm, caller.project, clip, lasting_s)
     stored = StoredClip(key, clip.sha256, clip.seconds)
     return await _cloned(farm, caller, card, stored, transcript, bool(body.x_vector_only_mode))
 

@@ -60,12 +60,12 @@ class SpeechEvents(Response):
             told = error_object(error)
             if self._deltas:
                 told |= {"partial_audio": True, "action": "discard"}
-            await _event(send, {"type": "speech.audio.error", "error": told})
+            await send_event(send, {"type": "speech.audio.error", "error": told})
             return error.status
         if self._call.order.word_timestamps:
             times = word_times(self._marks, self._call.order.request.sample_rate)
-            await _event(send, {"type": "speech.audio.timestamps", "timestamps": times})
-        await _event(send, self._done())
+            await send_event(send, {"type": "speech.audio.timestamps", "timestamps": times})
+        await send_event(send, self._done())
         return 200
 
     async def _deltas_of_all(self, send: Send) -> None:
@@ -88,12 +88,12 @@ class SpeechEvents(Response):
             done, _ = await asyncio.wait({self._coming}, timeout=KEEP_ALIVE_S)
             if done:
                 return self._coming.result()
-            await send({"type": "http.response.body", "body": b": keep-alive\n\n", "more_body": True})
+            await send_keep_alive(send)
 
     async def _send_deltas(self, send: Send, data: bytes) -> None:
         request = self._call.order.request
         exact = self._call.order.audio_format in ("pcm", "wav", "flac")
-        pieces = list(_pieces(data))
+        pieces = list(pieces_of(data))
         left = len(data)
         for piece in pieces:
             left -= len(piece)
@@ -106,7 +106,7 @@ class SpeechEvents(Response):
                 "sample_rate": request.sample_rate,
                 "channels": request.channels,
             }
-            await _event(send, delta, str(self._frames - behind) if exact else "")
+            await send_event(send, delta, str(self._frames - behind) if exact else "")
 
     def _done(self) -> dict[str, Any]:
         call = self._call
@@ -119,12 +119,19 @@ class SpeechEvents(Response):
         }
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
+def pieces_of(data: bytes) -> Iterator[bytes]:
+    """What fits into one event each."""
     for start in range(0, len(data), MAX_DELTA_BYTES):
         yield data[start : start + MAX_DELTA_BYTES]
 
 
-async def _event(send: Send, event: dict[str, Any], event_id: str = "") -> None:
+async def send_event(send: Send, event: dict[str, Any], event_id: str = "") -> None:
+    """`event` has its name under `type`."""
     head = f"id: {event_id}\n" if event_id else ""
     text = f"{head}event: {event['type']}\ndata: {json.dumps(event, separators=(',', ':'), ensure_ascii=False)}\n\n"
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+async def send_keep_alive(send: Send) -> None:
+    """A comment, so that nobody on the way takes the connection for dead."""
+    await send({"type": "http.response.body", "body": b": keep-alive\n\n", "more_body": True})

@@ -80,6 +80,23 @@ local function withdraw(root, job)
   end
 end
 
+local RECORD = {'job', 'tasks', 'segments', 'owned', 'asked'}
+
+-- how long the record of an ended job stays, and its place in the project's list
+local function let_lapse(root, job, seconds, now)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'project', 'counted')
+  for _, part in ipairs(RECORD) do redis.call('EXPIRE', root .. ':' .. part .. ':' .. job, seconds) end
+  if f[2] == '1' then redis.call('ZADD', root .. ':lapses', now + tonumber(seconds) * 1000, f[1] .. '/' .. job) end
+end
+
+local function strike_lapsed(root, now, most)
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':lapses', '-inf', now, 'LIMIT', 0, most)) do
+    local project, job = string.match(entry, '^([^/]+)/(.*)$')
+    redis.call('ZREM', root .. ':jobs:' .. project, job)
+    redis.call('ZREM', root .. ':lapses', entry)
+  end
+end
+
 -- the job is over: nothing of it can be claimed, renewed or committed any more
 local function terminate(root, job, state, now)
   local key = root .. ':job:' .. job
@@ -96,13 +113,11 @@ local function terminate(root, job, state, now)
     redis.call('HDEL', root .. ':projectlive', f[2])
   end
   if f[6] and redis.call('GET', root .. ':idem:' .. f[6]) == job then redis.call('DEL', root .. ':idem:' .. f[6]) end
-  if f[3] == '1' then redis.call('XADD', root .. ':outbox', '*', 'type', 'audio.job.' .. state, 'job', job) end
+  announce_end(root, job, state, f[3] == '1' or (f[5] == '1' and is_listening(root, f[2])))
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
     redis.call('EXPIRE', root .. ':task:' .. task, f[4])
   end
-  for _, part in ipairs({'job', 'tasks', 'segments', 'owned'}) do
-    redis.call('EXPIRE', root .. ':' .. part .. ':' .. job, f[4])
-  end
+  let_lapse(root, job, f[4], now)
 end
 
 -- one compare-and-set; a cancelled job waits for its owners to let go, any other end is at once
@@ -135,6 +150,11 @@ local function settle_cancelled(root, job, now)
   end
 end
 
+-- whether a job can stand for a request that is made again
+local function serves(root, job)
+  return running(root, job) or redis.call('HGET', root .. ':job:' .. job, 'state') == 'succeeded'
+end
+
 -- job, idempotency key ('' for none), how long it counts in s (0 = until the job ends), most queued, most of a project,
 -- record, segments… -> {answer, job or depth}
 function F.submit(keys, args)
@@ -144,7 +164,7 @@ function F.submit(keys, args)
   if redis.call('EXISTS', key) == 1 then return {'ok', job} end
   if idem ~= '' then
     local earlier = redis.call('GET', root .. ':idem:' .. idem)
-    if earlier then return {'exists', earlier} end
+    if earlier and serves(root, earlier) then return {'exists', earlier} end
   end
   local depth = redis.call('ZCARD', root .. ':queued:' .. record.model)
   if depth >= max_queued then return {'full', depth} end
@@ -152,7 +172,10 @@ function F.submit(keys, args)
     return {'quota', max_project}
   end
   local now = now_ms()
+  if record.asked ~= '' then redis.call('SET', root .. ':asked:' .. job, record.asked) end
+  record.asked = nil
   for field, value in pairs(record) do redis.call('HSET', key, field, value) end
+  if record.counted == 1 then redis.call('ZADD', root .. ':jobs:' .. record.project, now, job) end
   redis.call('HSET', key, 'state', 'queued', 'take', 1, 'version', 1, 'created', now, 'segments', #args - 6,
     'next', 0, 'joined', 0, 'waiting', 0, 'first', cjson.decode(record.stages)[1])
   for i = 7, #args do redis.call('HSET', root .. ':segments:' .. job, i - 7, args[i]) end
@@ -176,20 +199,22 @@ function F.end_job(keys, args)
   return end_job(keys[1], args[1], args[2], args[3], now_ms())
 end
 
--- a failed, cancelled or expired job starts a new take with new logs -> ok, unknown, or the state that forbids it
+-- job, its request from now on ('' = as before): a failed, cancelled or expired job starts a new take with new logs
+-- -> ok, unknown, or the state that forbids it
 function F.retry(keys, args)
   local root, job = keys[1], args[1]
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'state', 'take')
+  local f = redis.call('HMGET', key, 'state', 'take', 'project')
   if not f[1] or redis.call('EXISTS', root .. ':segments:' .. job) == 0 then return 'unknown' end
   if f[1] ~= 'failed' and f[1] ~= 'cancelled' and f[1] ~= 'expired' then return f[1] end
   redis.call('DEL', root .. ':tasks:' .. job, root .. ':owned:' .. job)
   redis.call('ZREM', root .. ':dead', job)
-  redis.call('HDEL', key, 'error', 'finished', 'started', 'dead_task', 'samples')
+  redis.call('ZREM', root .. ':lapses', f[3] .. '/' .. job)
+  redis.call('HDEL', key, 'error', 'finished', 'started', 'first_audio', 'attempt', 'dead_task', 'samples')
+  if args[2] ~= '' then redis.call('HSET', key, 'request', args[2]) end
   redis.call('HSET', key, 'state', 'queued', 'take', tonumber(f[2]) + 1, 'next', 0, 'joined', 0, 'waiting', 0)
   redis.call('HINCRBY', key, 'version', 1)
-  redis.call('PERSIST', key)
-  redis.call('PERSIST', root .. ':segments:' .. job)
+  for _, part in ipairs({'job', 'segments', 'asked'}) do redis.call('PERSIST', root .. ':' .. part .. ':' .. job) end
   enqueue(root, job, now_ms())
   return 'ok'
 end

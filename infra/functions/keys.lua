@@ -7,6 +7,9 @@
 -- Control server
 --   job:<job>            hash   the job record; `state` is queued running cancelling succeeded failed cancelled expired
 --   segments:<job>       hash   segment index -> text
+--   asked:<job>          string the request as the client gave it, without audio
+--   jobs:<project>       zset   jobs that the project can list -> when submitted
+--   lapses               zset   <project>/<job> -> when the record of an ended job goes
 --   tasks:<job>          set    every task that was ever made ready
 --   owned:<job>          set    tasks that a worker holds now
 --   task:<task>          hash   state (ready leased done), epoch, token, worker, attempts, pos, mark, solo, from, rid,
@@ -26,7 +29,15 @@
 --   worker:<worker>      hash   last claim per pool, heartbeat report
 --   inbox:<reader>       stream hints for one reader process, on each server that it reads from
 --   dead                 zset   jobs given up on -> when
---   outbox               stream events to be told to the outside
+--   outbox               stream events to be told to the outside; an entry goes when its deliveries are made
+--   webhooks:<project>   hash   id of an endpoint -> its record, with its secrets
+--   webhooksecrets       hash   project -> secrets that sign what goes to URLs of single jobs
+--   delivery:<delivery>  hash   record, state (pending delivered failed), tries, try:<number>
+--   deliveries:<target>  zset   the last deliveries to an endpoint, or to the URL of a job, by id
+--   due:<target>         zset   deliveries that are to be tried -> when
+--   targets              zset   targets with deliveries to be tried -> when somebody is to see to them
+--   serving:<target>     string token of the one that makes its deliveries now; empty while nobody has begun
+--   webhookoutcomes      hash   outcome -> tries of deliveries
 --   apikeys              hash   SHA-256 of a key -> what it may do
 --   rate:<key>           hash   requests and characters that a key may still use this minute, and when that was so
 --   quota:<key>:<period> hash   characters and milliseconds of audio that a key has used in a day or month
@@ -36,6 +47,7 @@
 --   embeddings:<project> hash   id of a voice -> speaker embedding, float32
 --   voiceversion         string the last version of a voice that was given out
 --   consents:<project>   hash   id -> record of a consent
+--   reply:<scope>        hash   of an idempotency key: digest of the body, who works on it (holder), the reply
 --   file:<file>          string record of an uploaded file, as JSON
 --   files:<project>      zset   ids of a project's files, in the order of their ids, which is that of their times
 --   expiry               zset   stored objects -> second at which they are to be deleted

@@ -15,12 +15,16 @@ local function count_attempt(root, task, job, problem, now)
   local key = root .. ':task:' .. task
   local attempts = redis.call('HINCRBY', key, 'attempts', 1)
   redis.call('HSET', key, 'solo', 1)
-  if attempts < tonumber(redis.call('HGET', root .. ':job:' .. job, 'max_attempts')) then return false end
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'max_attempts', 'attempt')
+  if attempts < tonumber(f[1]) then
+    redis.call('HSET', root .. ':job:' .. job, 'attempt', math.max(attempts + 1, tonumber(f[2] or 1)))
+    redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
+    return false
+  end
   redis.call('ZADD', root .. ':dead', now, job)
   end_job(root, job, 'failed', problem, now)
   redis.call('HSET', root .. ':job:' .. job, 'dead_task', task)
-  redis.call('EXPIRE', root .. ':job:' .. job, DEAD_S)
-  redis.call('EXPIRE', root .. ':segments:' .. job, DEAD_S)
+  let_lapse(root, job, DEAD_S, now)
   return true
 end
 
@@ -218,6 +222,7 @@ function F.advance(keys, args)
   local verdict = standing(root, task, args[2])
   if verdict ~= 'ok' then return verdict end
   redis.call('HSET', root .. ':job:' .. job, 'joined', args[3], 'samples', args[4])
+  if args[4] ~= '0' then redis.call('HSETNX', root .. ':job:' .. job, 'first_audio', now_ms()) end
   redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
   next_segment(root, job)
   return 'ok'
@@ -270,6 +275,7 @@ function F.reap(keys, args)
     ended[#ended + 1] = job
   end
   redis.call('ZREMRANGEBYSCORE', root .. ':dead', '-inf', now - DEAD_S * 1000)
+  strike_lapsed(root, now, args[1])
   return ended
 end
 

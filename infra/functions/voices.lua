@@ -15,11 +15,16 @@ local function release_objects(root, record, after_s)
   for _, object in ipairs(record.objects) do redis.call('ZADD', root .. ':expiry', due, object) end
 end
 
+local function announce_voice(root, project, what, record)
+  announce(root, project, 'audio.voice.' .. what, {id = record.id, name = record.name})
+end
+
 local function remove_voice(root, project, name, record, after_s)
   redis.call('HDEL', root .. ':voices:' .. project, name)
   redis.call('HDEL', root .. ':voiceids:' .. project, record.id)
   redis.call('HDEL', root .. ':embeddings:' .. project, record.id)
   release_objects(root, record, after_s)
+  announce_voice(root, project, 'deleted', record)
 end
 
 -- what speaks against a voice under this name -> ok exists full
@@ -50,6 +55,7 @@ function F.put_voice(keys, args)
   redis.call('HSET', root .. ':voiceids:' .. project, record.id, name)
   if embedding ~= '' then redis.call('HSET', root .. ':embeddings:' .. project, record.id, embedding) end
   keep_objects(root, record)
+  announce_voice(root, project, 'created', record)
   return {'ok', version, there or ''}
 end
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from speechmill.configs.settings import KeyLimits
-from speechmill.infra import consents, protocol, quota, voices
+from speechmill.infra import consents, deliveries, listing, protocol, quota, replies, voices, webhooks
 from speechmill.infra.client import AsyncClient, Client, library
 from speechmill.infra.consents import ConsentRecord
+from speechmill.infra.deliveries import Attempt, Turn
 from speechmill.infra.embedded import EmbeddedValkey
 from speechmill.infra.keys import Keys, Task, new_id, out_log
 from speechmill.infra.messages import Claim
@@ -57,6 +58,16 @@ def consent() -> ConsentRecord:
     )
 
 
+def endpoint() -> webhooks.Endpoint:
+    secrets = webhooks.Secrets("whsec_AAAA")
+    plain: dict[str, Any] = {"name": "n", "url": "https://x.example", "event_types": ("webhook.test",)}
+    return webhooks.Endpoint(id="whep_1", project="a", **plain, secrets=secrets, created_at=1, updated_at=1)
+
+
+def delivery() -> deliveries.Delivery:
+    return deliveries.Delivery(id="whdel_1", project="a", target="whep_1", message={"id": "evt_1"}, created_at=1)
+
+
 def one_of_each(job: str) -> list[Call[Any]]:
     """Every function once, with answers that do not depend on time."""
     task, log = Task(job, 1, 0, "talker"), out_log(job, 1)
@@ -90,6 +101,19 @@ def one_of_each(job: str) -> list[Call[Any]]:
         voices.hasten(["features/x"]),
         consents.put_consent(consent()),
         consents.drop_consent("a", "cons_1"),
+        webhooks.put_endpoint(endpoint()),
+        deliveries.queue_deliveries([delivery()]),
+        deliveries.due_targets(1, LEASE_MS),
+        deliveries.next_delivery("whep_1", "t", LEASE_MS),
+        deliveries.settle_delivery(Turn(delivery(), 0), Attempt(1, 1, 204, ""), "delivered", "delivered"),
+        deliveries.leave_target("whep_1", "t"),
+        webhooks.drop_endpoint("a", "whep_1"),
+        listing.list_page("a", "asc", "", 0, 1, 5, listing.Wanted()),
+        listing.delete_job("job_unknown", False),
+        replies.begin_reply("s", "d", "h", 60),
+        replies.hold_reply("s", "h", 60),
+        replies.put_reply("s", "h", b"{}", 60),
+        replies.drop_reply("s", "h"),
         quota.charge("key", KeyLimits(), 1, 5),
         quota.account("key", 0, 1),
         quota.sit("seats", "me", 1, 60),

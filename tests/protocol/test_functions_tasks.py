@@ -150,7 +150,7 @@ def test_the_store_s_commit_installs_result_state_and_event_in_one_step(farm: Fa
     record = farm.record(job)
     assert (record.state, record.result) == ("succeeded", {"key": "audio/x"})
     events = [fields for _, fields in farm.server.xrange(farm.keys.outbox())]
-    assert events == [{b"type": b"audio.job.succeeded", b"job": job.encode()}]
+    assert events == [{b"type": b"audio.job.succeeded", b"job": job.encode(), b"project": b"default"}]
 
 
 def test_a_repeated_result_tells_the_outside_once(farm: Farm) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.infra.jobs import TERMINAL, parse_record
+from speechmill.api.jobs.find import find_job, finished
 from speechmill.infra.subtitles import srt, vtt
 
 router = APIRouter(tags=["jobs"])
@@ -17,22 +17,14 @@ router = APIRouter(tags=["jobs"])
 @router.get("/v1/audio/jobs/{job_id}/subtitles", summary="Subtitles of a finished job", response_class=Response)
 async def subtitles(
     request: Request,
-    caller: Annotated[Caller, Depends(needs("speech"))],
+    caller: Annotated[Caller, Depends(needs("jobs"))],
     job_id: Annotated[str, Path(description="From `X-Job-Id`.", examples=["job_01JEXAMPLE"])],
     format: Annotated[Literal["srt", "vtt", "json"], Query(description="SubRip, WebVTT or the word list.")] = "srt",
 ) -> Response:
     """Kept for ten minutes after a synchronous call, or for as long as the job's result."""
     farm: FarmState = request.app.state.farm
-    record = parse_record(job_id, await farm.client.read_hash(farm.client.keys.job(job_id)))
-    if record is None or record.project != caller.project:
-        raise ApiError(404, "job_not_found", "there is no such job")
-    if record.state not in TERMINAL:
-        error = ApiError(409, "result_not_ready", "the job is not finished")
-        error.headers = {"Retry-After": "1"}
-        raise error
-    if record.result is None:
-        raise ApiError(409, "result_not_ready", f"the job has {record.state}: it has no words")
-    words = record.result["word_timestamps"]
+    record = await find_job(farm, caller, job_id)
+    words = finished(record)["word_timestamps"]
     if words is None:
         raise ApiError(400, "aligner_not_available", f"nothing here times the words of {record.model}")
     if format == "json":

@@ -1,0 +1,1 @@
+"""Being told of events: where a project wants them, and what was delivered."""
