@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from speechmill.models.card import TaskType
 
 INT64 = 1 << 63
-Number = Annotated[StrictInt | StrictFloat, Field(allow_inf_nan=False)]
+Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
+"""An integer is a number; a boolean is not."""
 AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "aac", "pcm")
 SAMPLE_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 REFERENCE_CHARS = 14 << 20
@@ -22,15 +23,20 @@ class VoiceObject(BaseModel):
     """The OpenAI SDK may send a voice as an object."""
 
     model_config = ConfigDict(extra="ignore")
-    id: Annotated[StrictStr, Field(max_length=256)]
+    id: Annotated[StrictStr, Field(max_length=256, description="Name or id of a voice.", examples=["heart"])]
 
 
 class Reference(BaseModel):
     """A reference recording with its transcript, in one."""
 
     model_config = ConfigDict(extra="ignore")
-    audio_path: Annotated[StrictStr, Field(max_length=REFERENCE_CHARS)]
-    text: Annotated[StrictStr | None, Field(max_length=2000)] = None
+    audio_path: Annotated[
+        StrictStr,
+        Field(max_length=REFERENCE_CHARS, description="As `ref_audio`.", examples=["https://example.com/speaker.wav"]),
+    ]
+    text: Annotated[
+        StrictStr | None, Field(max_length=2000, description="As `ref_text`.", examples=["This is how I sound."])
+    ] = None
 
 
 def _described(text: str, *examples: Any, **bounds: Any) -> Any:
