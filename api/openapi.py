@@ -20,6 +20,8 @@ _ERROR = {
     "properties": {
         "error": {
             "type": "object",
+            "description": "What went wrong, in OpenAI's shape.",
+            "examples": [{"message": "…", "type": "invalid_request_error", "param": "voice", "code": "invalid_voice"}],
             "required": ["message", "type", "param", "code"],
             "properties": {
                 "message": {"type": "string", "examples": ["there is no such voice"]},

@@ -4,7 +4,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
 from prometheus_client import generate_latest
 from starlette.responses import JSONResponse, Response
 
@@ -16,6 +16,7 @@ from speechmill.infra.client import UNAVAILABLE
 from speechmill.models.card import ModelCard
 
 router = APIRouter(tags=["models and operations"])
+ModelId = Annotated[str, Path(description="Id or alias; it may hold slashes.", examples=["hibari"])]
 Listing = Annotated[Caller, Depends(needs(None, public_list=True))]
 
 
@@ -85,7 +86,7 @@ async def models(request: Request, caller: Listing) -> dict[str, object]:
 
 
 @router.get("/v1/models/{model_id:path}", summary="One model")
-async def model(model_id: str, request: Request, caller: Listing) -> dict[str, object]:
+async def model(model_id: ModelId, request: Request, caller: Listing) -> dict[str, object]:
     farm = _farm(request)
     alias = farm.settings.aliases.get(model_id)
     for card in farm.models:

@@ -26,7 +26,7 @@ _FORM = {
     "type": "object",
     "required": ["request"],
     "properties": {
-        "request": {"type": "string", "description": "The JSON body."},
+        "request": {"type": "string", "description": "The JSON body.", "examples": ['{"input": "Hello."}']},
         "ref_audio": {"type": "string", "format": "binary", "description": "The reference recording as a file."},
     },
 }

@@ -129,8 +129,8 @@ class SpeechOptions(BaseModel):
         dict[Annotated[str, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]] | None,
         _described("Up to 16 pairs, copied to the job.", {"chapter": "1"}, max_length=METADATA_PAIRS),
     ] = None
-    ref_audio_2: Annotated[Any, _described("No model here takes a second reference.")] = None
-    ambient_sound: Annotated[Any, _described("No model here takes it.")] = None
+    ref_audio_2: Annotated[Any, _described("No model here takes a second reference.", None)] = None
+    ambient_sound: Annotated[Any, _described("No model here takes it.", None)] = None
 
 
 class SpeechBody(SpeechOptions):

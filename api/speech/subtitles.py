@@ -19,7 +19,9 @@ async def subtitles(
     request: Request,
     caller: Annotated[Caller, Depends(needs("speech"))],
     job_id: Annotated[str, Path(description="From `X-Job-Id`.", examples=["job_01JEXAMPLE"])],
-    format: Annotated[Literal["srt", "vtt", "json"], Query(description="SubRip, WebVTT or the word list.")] = "srt",
+    format: Annotated[
+        Literal["srt", "vtt", "json"], Query(description="SubRip, WebVTT or the word list.", examples=["srt"])
+    ] = "srt",
 ) -> Response:
     """Kept for ten minutes after a synchronous call, or for as long as the job's result."""
     farm: FarmState = request.app.state.farm

@@ -22,13 +22,13 @@ MOST_TEXT_CHARS = 2000
 MOST_NUMBERS = 4096
 FORM = form_schema(
     required=("name", "consent"),
-    name={"type": "string", "minLength": 1, "maxLength": MOST_NAME_CHARS},
-    consent={"type": "string", "minLength": 1, "maxLength": MOST_CONSENT_CHARS},
-    audio_sample={"type": "string", "format": "binary", "description": "wav, mp3, flac, ogg, aac, mp4 or webm."},
-    speaker_embedding={"type": "string", "description": "A JSON list of numbers; instead of audio_sample."},
-    ref_text={"type": "string", "maxLength": MOST_TEXT_CHARS, "description": "What is said in audio_sample."},
-    speaker_description={"type": "string", "maxLength": MOST_TEXT_CHARS},
-    model={"type": "string", "description": "The one model family that may speak with the voice."},
+    name={"maxLength": MOST_NAME_CHARS, "description": "What requests call it.", "examples": ["Alice"]},
+    consent={"maxLength": MOST_CONSENT_CHARS, "description": "The speaker's consent.", "examples": ["cons_01JEXAMPLE"]},
+    audio_sample={"format": "binary", "description": "wav, mp3, flac, ogg, aac, mp4 or webm."},
+    speaker_embedding={"description": "A JSON list of numbers, in place of a sample.", "examples": ["[0.1, -0.2]"]},
+    ref_text={"maxLength": MOST_TEXT_CHARS, "description": "What the sample says.", "examples": ["This is me."]},
+    speaker_description={"maxLength": MOST_TEXT_CHARS, "description": "For people.", "examples": ["warm, low"]},
+    model={"description": "The one model family that may use it.", "examples": ["qwen3_tts"]},
 )
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 

@@ -1,0 +1,49 @@
+"""The description of the API describes all of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from speechmill.api.app import create_app
+from speechmill.configs.settings import load
+
+
+@pytest.fixture(scope="module")
+def description() -> dict[str, Any]:
+    return create_app(load(assignments=["redis.control_url=redis://nowhere", "api.elevenlabs=true"])).openapi()
+
+
+def operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, by_method in description["paths"].items():
+        yield from ((f"{method} {path}", operation) for method, operation in by_method.items())
+
+
+def test_every_route_is_named_and_tells_its_errors(description: dict[str, Any]) -> None:
+    for name, operation in operations(description):
+        assert operation["summary"], name
+        assert operation["tags"], name
+        assert {"4XX", "5XX"} <= operation["responses"].keys(), name
+        assert "422" not in operation["responses"], name
+
+
+def test_every_parameter_and_field_has_a_description_and_an_example(description: dict[str, Any]) -> None:
+    for name, operation in operations(description):
+        for parameter in operation.get("parameters", []):
+            assert parameter.get("description"), (name, parameter["name"])
+            assert parameter.get("examples") or parameter["schema"].get("examples"), (name, parameter["name"])
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            _check_fields(name, content["schema"])
+    for name, schema in description["components"]["schemas"].items():
+        _check_fields(name, schema)
+
+
+def _check_fields(name: str, schema: dict[str, Any]) -> None:
+    for field, found in schema.get("properties", {}).items():
+        assert found.get("description"), (name, field)
+        assert "examples" in found or found.get("format") == "binary", (name, field)
+
+
+def test_bounds_are_told_as_json_schema_has_them(description: dict[str, Any]) -> None:
+    speed = description["components"]["schemas"]["SpeechBody"]["properties"]["speed"]["anyOf"][0]
+    assert (speed["minimum"], speed["maximum"], speed["type"]) == (0.25, 4.0, "number")
