@@ -67,7 +67,10 @@ class FarmState:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.models = self._served(settings)
+        try:
+            self.models = served(settings.models, settings.test.stand_in)
+        except LookupError as error:
+            raise ConfigError(str(error)) from None
         self.client = make_async_client(settings)
         self.objects = make_objects(settings)
         self._store_threads = ThreadPoolExecutor(STORE_THREADS, thread_name_prefix="store")
@@ -82,16 +85,11 @@ class FarmState:
         self._states: dict[str, tuple[float, ModelState | None]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
-    @staticmethod
-    def _served(settings: Settings) -> tuple[ModelCard, ...]:
-        try:
-            chosen = served(settings.models, settings.test.stand_in)
-        except LookupError as error:
-            raise ConfigError(str(error)) from None
-        for name, alias in settings.aliases.items():
-            if alias.model not in settings.models:
-                raise ConfigError(f"alias {name!r} stands for {alias.model!r}, which is not served")
-        return chosen
+    def meant(self, name: str) -> ModelCard | None:
+        """The model that goes by this id or alias."""
+        by_id = {card.id: card for card in self.models}
+        alias = self.settings.aliases.get(name)
+        return by_id.get(name) if name in by_id or alias is None else by_id[alias.model or self.settings.meant_model]
 
     async def state(self, card: ModelCard, fresh: bool = False) -> ModelState:
         """Workers and queues of a model, at most `TOO_STALE_S` old; what is `STALE_S` old is read anew on the side."""

@@ -3,7 +3,9 @@
 Everything that can be wrong with a request is found here, before anything is queued.
 """
 
+import asyncio
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +28,7 @@ from speechmill.models.card import ModelCard
 
 Mode = Literal["buffered", "raw", "sse", "ws"]
 FAULTS = ("zero_audio", "mid_stream", "slow", "worker_crash")
+MOST_NAMED = 5
 _MAX_TIMEOUT_S = 3600.0
 
 
@@ -41,6 +44,7 @@ class Order:
     audio_format: AudioFormat
     mode: Mode
     timeout_s: float
+    """What is left of the call's limit."""
     job_class: JobClass
     store: bool
     word_timestamps: bool
@@ -68,22 +72,16 @@ class Asker:
     def model(self, name: str | None) -> tuple[ModelCard, Profile]:
         """The card that `model` means, by id or alias, and the profile that goes with it. Raises ApiError."""
         farm, caller = self.farm, self.caller
-        alias = farm.settings.aliases.get(name or "")
-        by_id = {card.id: card for card in farm.models}
-        if name is None:
-            served, default = farm.models, farm.settings.default_model
-            if len(served) != 1 and default not in by_id:
-                raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
-            card = by_id.get(default, served[0])
-        else:
-            found = by_id.get(name) or (alias and by_id.get(alias.model))
-            if not found:
-                raise ApiError(404, "model_not_found", "this model is not served; see GET /v1/models", "model")
-            card = found
+        if not name and len(farm.models) > 1 and not farm.settings.default_model:
+            raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
+        card = farm.meant(name or farm.settings.meant_model)
+        if card is None:
+            served = ", ".join(card.id for card in farm.models[:MOST_NAMED])
+            raise ApiError(404, "model_not_found", f"no model {name!r} is served here; there is {served}", "model")
         if caller.models and card.id not in caller.models and name not in caller.models:
             raise ApiError(403, "permission_denied", f"this key may not use {card.id}", "model")
-        used = alias if alias and name not in by_id else None
-        return card, profile_of(self.connection, caller, used.profile if used else None)
+        alias = farm.settings.aliases.get(name or "") if name != card.id else None
+        return card, profile_of(self.connection, caller, alias.profile if alias else None)
 
     @property
     def fault(self) -> str | None:
@@ -119,7 +117,14 @@ async def make_order(
     rate = validate.sample_rate(body, card, wanted, profile)
     text = validate.text_of(body.input, body, card, limits.sync_input_chars)
     segments = validate.segments_of(text, body, card)
-    speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload)
+    timeout_s = min(float(body.timeout_seconds or limits.sync_timeout_s), _MAX_TIMEOUT_S)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout_s):
+            speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload)
+    except TimeoutError:
+        message = "the recording was not fetched and read by the model in time"
+        raise ApiError(504, "deadline_exceeded", message) from None
     request = _request(asker, body, card, wanted, rate, speaker)
     return Order(
         card=card,
@@ -128,7 +133,7 @@ async def make_order(
         request=request,
         audio_format=wanted,
         mode=mode,
-        timeout_s=min(float(body.timeout_seconds or limits.sync_timeout_s), _MAX_TIMEOUT_S),
+        timeout_s=max(timeout_s - (time.monotonic() - began), 0.0),
         job_class=_job_class(body, asker.caller),
         store=bool(body.store),
         word_timestamps=bool(body.word_timestamps),
@@ -162,7 +167,7 @@ def _request(
     native = card.parameters.speed.by == "native"
     honoured = {
         "speed": speed if native else None,
-        "language": choose_language(body.language, card.languages, card.id) if card.parameters.language else None,
+        "language": choose_language(body.language, card) if card.parameters.language else None,
         "instructions": body.instructions or None,
         "task_type": body.task_type or card.parameters.task_type,
         "max_new_tokens": body.max_new_tokens,

@@ -1,5 +1,7 @@
 """`GET /v1/audio/jobs/{id}/subtitles`: when each word of a finished job is spoken (speech_api §1.7)."""
 
+import asyncio
+import time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -8,10 +10,13 @@ from starlette.responses import JSONResponse, Response
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.infra.jobs import TERMINAL, parse_record
+from speechmill.infra.jobs import TERMINAL, JobRecord, parse_record
 from speechmill.infra.subtitles import srt, vtt
 
 router = APIRouter(tags=["jobs"])
+FILING_S = 5.0
+"""How long an answer waits for a job that only has to be filed still."""
+POLL_S = 0.02
 
 
 @router.get("/v1/audio/jobs/{job_id}/subtitles", summary="Subtitles of a finished job", response_class=Response)
@@ -24,10 +29,7 @@ async def subtitles(
     ] = "srt",
 ) -> Response:
     """Kept for ten minutes after a synchronous call, or for as long as the job's result."""
-    farm: FarmState = request.app.state.farm
-    record = parse_record(job_id, await farm.client.read_hash(farm.client.keys.job(job_id)))
-    if record is None or record.project != caller.project:
-        raise ApiError(404, "job_not_found", "there is no such job")
+    record = await _finished(request.app.state.farm, caller, job_id)
     if record.state not in TERMINAL:
         error = ApiError(409, "result_not_ready", "the job is not finished")
         error.headers = {"Retry-After": "1"}
@@ -42,3 +44,16 @@ async def subtitles(
     kind = "text/vtt" if format == "vtt" else "application/x-subrip"
     text = vtt(words) if format == "vtt" else srt(words)
     return Response(text, media_type=f"{kind}; charset=utf-8")
+
+
+async def _finished(farm: FarmState, caller: Caller, job_id: str) -> JobRecord:
+    """The job; one whose audio is all there has its result in a moment. Raises ApiError 404."""
+    until = time.monotonic() + FILING_S
+    while True:
+        record = parse_record(job_id, await farm.client.read_hash(farm.client.keys.job(job_id)))
+        if record is None or record.project != caller.project:
+            raise ApiError(404, "job_not_found", "there is no such job")
+        spoken = record.joined == record.segments
+        if record.state in TERMINAL or not spoken or time.monotonic() > until:
+            return record
+        await asyncio.sleep(POLL_S)
