@@ -18,7 +18,7 @@ from speechmill.configs.settings import Settings
 from speechmill.infra.connect import make_async_client, make_objects
 from speechmill.infra.errors import ConfigError, Overloaded
 from speechmill.infra.jobs import parse_record, retirement
-from speechmill.infra.keys import FARM_STAGES, Task, out_log
+from speechmill.infra.keys import FARM_STAGES, JOB_CLASSES, Task, out_log
 from speechmill.infra.messages import problem
 from speechmill.infra.precomputed import read_precomputed
 from speechmill.infra.protocol import close, end_job
@@ -42,10 +42,20 @@ CANCEL_PAUSES_S = (0.5, 2.0, 5.0, 10.0, 20.0)
 class PoolState:
     """One stage's workers and queue."""
 
-    workers: int
-    queue: int
+    names: tuple[str, ...]
+    """Of live workers."""
+    waiting: dict[str, int]
+    """Tasks that wait for a worker, by class."""
     oldest_ms: int
     leased: int
+
+    @property
+    def workers(self) -> int:
+        return len(self.names)
+
+    @property
+    def queue(self) -> int:
+        return sum(self.waiting.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +131,9 @@ class FarmState:
         pipe.zrange(keys.queued(card.id), 0, 0, withscores=True)
         pipe.exists(keys.pressure())
         for _, pool in pools:
-            pipe.zcount(keys.workers(pool), now_ms, "+inf")
+            pipe.zrangebyscore(keys.workers(pool), now_ms, "+inf")
             pipe.hget(keys.leased(), pool)
-            for job_class in ("interactive", "normal", "batch"):
+            for job_class in JOB_CLASSES:
                 pipe.xinfo_stream(keys.ready(pool, job_class))
         answers = await pipe.execute(raise_on_error=False)
         for answer in answers:
@@ -136,10 +146,14 @@ class FarmState:
         stages = {}
         for index, (name, _) in enumerate(pools):
             workers, leased, *queues = answers[index * 5 : index * 5 + 5]
-            streams = [queue for queue in queues if isinstance(queue, dict) and queue["length"]]
-            ages = [now_ms - int(stream["first-entry"][0].split(b"-")[0]) for stream in streams]
+            streams = {kind: queue for kind, queue in zip(JOB_CLASSES, queues, strict=True) if isinstance(queue, dict)}
+            waiting = [queue for queue in streams.values() if queue["length"]]
+            ages = [now_ms - int(queue["first-entry"][0].split(b"-")[0]) for queue in waiting]
             stages[name] = PoolState(
-                workers, sum(stream["length"] for stream in streams), round(max(ages, default=0)), int(leased or 0)
+                names=tuple(worker.decode() for worker in workers),
+                waiting={kind: queue["length"] for kind, queue in streams.items()},
+                oldest_ms=round(max(ages, default=0)),
+                leased=int(leased or 0),
             )
         age = round(now_ms - oldest[0][1]) if oldest else 0
         return ModelState(stages, queued, max(age, 0), bool(short))

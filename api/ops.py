@@ -155,11 +155,14 @@ async def metrics(request: Request) -> Response:
     farm = _farm(request)
     shown = farm.metrics
     shown.active.set(farm.listening.active)
+    shown.workers.clear()  # those that have left
     for card in farm.models:
         state = await farm.state(card, fresh=True)
         shown.queued_jobs.labels(card.id).set(state.queued)
         for stage, pool in state.stages.items():
-            shown.queue_depth.labels(card.id, stage).set(pool.queue)
             shown.leased.labels(card.id, stage).set(pool.leased)
-            shown.workers.labels(card.id, stage).set(pool.workers)
+            for job_class, depth in pool.waiting.items():
+                shown.queue_depth.labels(card.id, stage, job_class).set(depth)
+            for worker in pool.names:
+                shown.workers.labels(card.id, stage, worker).set(1)
     return Response(generate_latest(shown.registry), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,8 +43,8 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
     from speechmill.infra.encode import EXTENSIONS, complete_file
     from speechmill.infra.errors import BadInput, FarmError
 
-    endings = {extension: name for name, extension in EXTENSIONS.items()} | {"opus": "opus"}
-    audio_format = cast("AudioFormat | None", endings.get(out.suffix.lower().lstrip(".")))
+    endings: dict[str, AudioFormat] = {extension: name for name, extension in EXTENSIONS.items()} | {"opus": "opus"}
+    audio_format = endings.get(out.suffix.lower().lstrip("."))
     if audio_format is None:
         raise BadInput(f"{out}: the file must end in one of .{', .'.join(endings)}")
     if not out.absolute().parent.is_dir():

@@ -21,10 +21,10 @@ class FarmTask(StageTask):
     segments: int
     native_rate: int
     """Of the model's PCM, in Hz."""
-    unspeakable: str
-    """Of the model's card: what is told when there is nothing to hear at all; "" where that is the model's fault."""
     token: str
     """Of the claim: part of the stored object's key."""
+    unspeakable: str = ""
+    """Of the model's card: what is told when there is nothing to hear at all; "" where that is the model's fault."""
 
 
 @dataclass(frozen=True, slots=True)

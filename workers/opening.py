@@ -31,7 +31,7 @@ def stage_task(claim: Claim, assets: Mapping[str, bytes]) -> StageTask:
         version = card.stage(ENCODE).version
         key = features_key(card.id, request.params["mode"], version, request.params["sha256"])
         return KeepTask(**common, key=key, keep_s=request.keep_s)
-    of_model = {"native_rate": card.sample_rate, "unspeakable": card.segments.unspeakable}
+    of_model: dict[str, Any] = {"native_rate": card.sample_rate, "unspeakable": card.segments.unspeakable}
     return FarmTask(**common, **of_model, request=request, segments=claim.segments, token=claim.token)
 
 

@@ -17,6 +17,7 @@ from speechmill.api.speech.buffered import whole_file
 from speechmill.api.speech.call import ClientGone, SpeechCall
 from speechmill.api.speech.orders import Asker, make_order
 from speechmill.api.speech.raw import RawStream
+from speechmill.api.speech.response_headers import HEADERS
 from speechmill.api.speech.sse import HEADERS_S, SpeechEvents
 from speechmill.infra.encode import MEDIA_TYPES
 from speechmill.infra.errors import Overloaded
@@ -68,7 +69,7 @@ async def _json_part(form: FormData, name: str) -> dict[str, Any]:
     ROUTE,
     summary="Speak a text",
     response_class=Response,
-    responses={200: {"description": "Audio", "content": {kind: {} for kind in _ANSWERED}}},
+    responses={200: {"description": "Audio", "headers": HEADERS, "content": {kind: {} for kind in _ANSWERED}}},
     openapi_extra={"requestBody": _BODIES},
 )
 async def speech(request: Request, caller: Annotated[Caller, Depends(needs("speech"))]) -> Response:

@@ -95,7 +95,7 @@ def _supports(card: ModelCard, body: SpeechOptions) -> dict[str, Callable[[], bo
         "ref_text": lambda: can.ref_text != "none" or body.ref_text is None,
         "speed": lambda: can.speed.by != "none" or body.speed in (None, 1),
         "task_type": lambda: body.task_type in (None, can.task_type, *can.task_templates),
-        "x_vector_only_mode": lambda: can.x_vector or body.x_vector_only_mode is None,
+        "x_vector_only_mode": lambda: can.x_vector or not body.x_vector_only_mode,
         "speaker_embedding": lambda: can.speaker_embedding > 0 or body.speaker_embedding is None,
         "non_streaming_mode": lambda: can.non_streaming_mode or body.non_streaming_mode is None,
         "duration_seconds": lambda: can.duration != "none" or body.duration_seconds is None,

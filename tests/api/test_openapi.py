@@ -1,10 +1,14 @@
 """The description of the API describes all of it."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from speechmill import api
+from speechmill.api import realtime
 from speechmill.api.app import create_app
 from speechmill.configs.settings import load
 
@@ -36,6 +40,34 @@ def test_every_parameter_and_field_has_a_description_and_an_example(description:
             _check_fields(name, content["schema"])
     for name, schema in description["components"]["schemas"].items():
         _check_fields(name, schema)
+
+
+def test_response_headers_have_a_description_and_an_example(description: dict[str, Any]) -> None:
+    headers = description["paths"]["/v1/audio/speech"]["post"]["responses"]["200"]["headers"]
+    assert {"X-Job-Id", "X-Seed", "X-Sample-Rate", "Server-Timing"} <= headers.keys()
+    for name, header in headers.items():
+        assert header["description"], name
+        assert header["schema"]["examples"], name
+
+
+def test_every_code_that_is_raised_has_a_meaning(description: dict[str, Any]) -> None:
+    sources = [path.read_text() for path in Path(api.__file__).parent.rglob("*.py")]
+    raised = {found for source in sources for found in re.findall(r'ApiError\((\d+), "(\w+)"', source)}
+    table = description["components"]["schemas"]["Error"]["description"]
+    explained = set(re.findall(r"^\| `(\w+)` \| (\d+) \| \S.+ \|$", table, re.MULTILINE))
+    assert ("400", "empty_input") in raised
+    assert {(code, status) for status, code in raised} <= explained
+
+
+def test_the_websocket_is_described_with_every_message_and_limit(description: dict[str, Any]) -> None:
+    told = description["paths"]["/v1/audio/speech/stream"]["get"]
+    assert told["responses"].keys() == {"101", "4XX", "5XX"}
+    assert told["security"]
+    sources = "".join(path.read_text() for path in Path(realtime.__file__).parent.glob("*.py"))
+    messages = set(re.findall(r'"((?:session|input|audio)\.[a-z]+)"', sources))
+    assert len(messages) > 10
+    assert messages == set(re.findall(r"^\| `([a-z]+\.[a-z]+)` \|", told["description"], re.MULTILINE))
+    assert not [option for option in ("stream_audio", "split_granularity", "ack") if option not in told["description"]]
 
 
 def _check_fields(name: str, schema: dict[str, Any]) -> None:
