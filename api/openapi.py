@@ -20,7 +20,7 @@ Text to speech through a durable queue of workers. Works as it is with OpenAI's 
 """
 _ERROR = {
     "type": "object",
-    "description": as_table(),
+    "description": f"### Codes\n\n{as_table()}",
     "required": ["error"],
     "properties": {
         "error": {

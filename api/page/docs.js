@@ -9,7 +9,7 @@ import { describe, fieldsOf } from "./schema.js";
 import { table } from "./table.js";
 import { showFailure } from "./words.js";
 
-const COLUMNS = ["Name", "Takes", "Meaning", "Example"];
+const COLUMNS = ["Name", "Type", "Meaning", "Example"];
 const wide = matchMedia("(min-width: 52rem)");
 const idOf = (method, path) => `${method}${path.replace(/[^A-Za-z0-9]+/g, "-")}`;
 

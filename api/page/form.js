@@ -127,7 +127,7 @@ export class Form {
 
 function told(count, most) {
   const [length, limit, excess] = [count, most, count - most].map((number) => number.toLocaleString());
-  if (!count) return `Write something first, of up to ${limit} characters.`;
+  if (!count) return `Type a text first: up to ${limit} characters.`;
   return `${length} of ${limit} characters${count > most ? `: shorten the text by ${excess} to have it spoken` : ""}`;
 }
 

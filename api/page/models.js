@@ -1,4 +1,4 @@
-/** What each model takes, from `GET /v1/models`: one block for each. */
+/** What each model takes, from `GET /v1/models`: one block for each, with its aliases in it. */
 
 import { callJson } from "./api.js";
 import { element, make } from "./dom.js";
@@ -26,18 +26,26 @@ const listed = (names) => (names.length ? names.flatMap((name) => [make("code", 
 /** Throws Failure. */
 export async function showModels() {
   const { data } = await callJson("v1/models");
-  element("models").append(...data.map(section));
+  const models = data.filter((model) => !model.alias_of);
+  const namesOf = ({ id }) => data.filter((model) => model.alias_of === id).map((alias) => alias.id);
+  element("models").append(...models.map((model) => section(model, namesOf(model))));
 }
 
-function section(model) {
-  const facts = Object.entries(FACTS).map(([name, tell]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, ...[tell(model)].flat())),
-  );
-  const about = make("span", { className: "hint" }, model.alias_of ? `Another name of ${model.alias_of}` : model.description);
+function section(model, names) {
+  const facts = Object.entries(FACTS).map(([name, tell]) => fact(name, tell(model)));
   return make(
     "details",
-    { className: "route", data: { model: model.id } },
-    make("summary", {}, make("span", { className: "path" }, model.id), about),
-    make("dl", { className: "facts" }, ...facts),
+    { className: "route" },
+    make(
+      "summary",
+      {},
+      make("span", { className: "path" }, model.id),
+      make("span", { className: "hint" }, model.description),
+    ),
+    make("dl", { className: "facts" }, fact("Other names", listed(names)), ...facts),
   );
+}
+
+function fact(name, told) {
+  return make("div", {}, make("dt", {}, name), make("dd", {}, ...[told].flat()));
 }

@@ -13,15 +13,15 @@ Who cannot send headers gives the key as the query's `api_key`, or as the subpro
 (401, 403, 429) is an HTTP answer.
 
 ```
-> {{"type":"session.config","response_format":"pcm","stream_audio":true,"split_granularity":"sentence"}}
-> {{"type":"input.text","text":"Hello world. How are"}}
-< {{"type":"audio.start","utterance_index":0,"sentence_index":0,"sentence_text":"Hello world.","format":"pcm",…}}
+> {{"type": "session.config", "response_format": "pcm", "stream_audio": true, "split_granularity": "sentence"}}
+> {{"type": "input.text", "text": "Hello world. How are"}}
+< {{"type": "audio.start", "utterance_index": 0, "sentence_index": 0, "sentence_text": "Hello world.", …}}
 < binary frames
-< {{"type":"audio.done","utterance_index":0,"sentence_index":0,"total_bytes":96000,"error":false,"duration_ms":2000}}
-> {{"type":"input.text","text":" you?"}}
-> {{"type":"input.done"}}
+< {{"type": "audio.done", "utterance_index": 0, "sentence_index": 0, "total_bytes": 96000, …}}
+> {{"type": "input.text", "text": " you?"}}
+> {{"type": "input.done"}}
 < audio.start, binary frames and audio.done of "How are you?"
-< {{"type":"session.done","utterance_index":0,"total_sentences":2}}
+< {{"type": "session.done", "utterance_index": 0, "total_sentences": 2}}
 ```
 
 ### The client sends
@@ -44,7 +44,7 @@ After a config with `ack`. |
 `word_timestamps` | A unit of text begins, in the order of the text. |
 | binary frame | | The unit's audio: one complete file, or pieces of it with `stream_audio`. |
 | `audio.chunk` | both indices, `chunk_id`, `chunk_start_ms`, `chunk_end_ms`, `sample_rate`, `channels`, `audio_b64`, \
-`timestamps` | In place of binary frames with `word_timestamps`; the last one has no audio and the times of the words. |
+`timestamps` | In place of binary frames with `word_timestamps`; the last one has the times of the words and no audio. |
 | `audio.cancelled` | both indices, `sent_ms`, `reason` | The unit was cut off by `input.cancel`. |
 | `error` | `message`, `code`, `param`; in a unit both indices; after audio `partial_audio`, `action` | \
 Something is wrong. Only before the first config and at a timeout does it end the connection. |

@@ -18,7 +18,7 @@ HEADERS = {
     "X-Channels": _header("1 is mono.", 1),
     "X-Sample-Format": _header("Only of `pcm` and `wav`.", "s16le"),
     "X-Ignored-Params": _header("Fields of the request that were left out of account, if any.", "temperature"),
-    "X-Audio-Duration-Ms": _header("Only of whole files.", 1640),
+    "X-Audio-Duration-Ms": _header("How long the audio is. Only of whole files.", 1640),
     "X-Word-Timestamps": _header(
         "When each word is spoken, as JSON. Only of whole files, with `word_timestamps`.",
         '[{"word":"Hello.","start_ms":0,"end_ms":480}]',

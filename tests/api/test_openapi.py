@@ -1,10 +1,12 @@
 """The description of the API describes all of it."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from speechmill import api
@@ -68,6 +70,17 @@ def test_the_websocket_is_described_with_every_message_and_limit(description: di
     assert len(messages) > 10
     assert messages == set(re.findall(r"^\| `([a-z]+\.[a-z]+)` \|", told["description"], re.MULTILINE))
     assert not [option for option in ("stream_audio", "split_granularity", "ack") if option not in told["description"]]
+
+
+def test_what_opens_no_websocket_is_answered_as_described() -> None:
+    app = create_app(load(assignments=["redis.control_url=redis://nowhere"]))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return await client.get("/v1/audio/speech/stream", params={"api_key": "sk-one"})
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
 def _check_fields(name: str, schema: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from .harness import Farm, eventually
 HELLO = "Hello."
 SENTENCE = "The birch canoe slid on the smooth planks."
 CLONER = "k2-fsa/OmniVoice"
+UNFOLD = "all => all.forEach((each) => { each.open = true; })"
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_stopping_cancels_the_job(page: Page, served: Farm) -> None:
 def test_what_cannot_be_spoken_cannot_be_asked_for(page: Page) -> None:
     most = httpx.get(str(page.url) + "v1/models/hibari").json()["capabilities"]["max_input_chars"]
     for text, hint in (
-        (" ", f"Write something first, of up to {most:,} characters."),
+        (" ", f"Type a text first: up to {most:,} characters."),
         ("a" * (most + 2), f"{most + 2:,} of {most:,} characters: shorten the text by 2 to have it spoken"),
     ):
         page.fill("#text", text)
@@ -209,12 +210,30 @@ def test_nothing_is_wider_than_a_small_phone(browser: Browser, served: Farm) -> 
     for path, loaded in (("/", "#model option"), ("/docs", "#errors td")):
         page.goto(path)
         page.wait_for_selector(loaded, state="attached")
-        page.eval_on_selector_all("details:not(#contents)", "all => all.forEach((each) => { each.open = true; })")
+        page.eval_on_selector_all("details:not(#contents)", UNFOLD)
         assert page.evaluate("document.documentElement.scrollWidth") == 360
-    hidden = "all => all.filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth).length"
-    assert page.eval_on_selector_all(".scroll", hidden) == 0
-    assert page.locator("h1").bounding_box()["y"] < 200, "the contents do not stand in front of everything"
     page.close()
+
+
+def test_no_table_of_the_docs_is_cut_off_on_any_screen(page: Page) -> None:
+    page.goto("/docs")
+    page.wait_for_selector("#errors td", state="attached")
+    page.eval_on_selector_all("#routes details", UNFOLD)
+    for width in (360, 640, 900, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        rooms = page.locator(".scroll").evaluate_all("all => all.map((it) => it.clientWidth - it.scrollWidth)")
+        assert len(rooms) > 20
+        assert min(rooms) == 0, width
+
+
+def test_the_contents_of_the_docs_are_folded_where_they_would_stand_before_everything(page: Page) -> None:
+    page.goto("/docs")
+    expect(page.locator("#contents a").last).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 640})
+    expect(page.locator("#contents a").last).to_be_hidden()
+    page.click("#contents summary")
+    page.click("#contents a >> nth=0")
+    expect(page.locator("#contents a").last).to_be_hidden()
 
 
 def test_a_recording_becomes_a_voice_that_is_chosen_and_can_be_deleted(
@@ -361,7 +380,8 @@ def test_the_docs_show_every_route_and_field_and_what_each_model_takes(page: Pag
     page.goto("/docs#post-v1-audio-speech")
     page.wait_for_selector("#models details", state="attached")
     page.wait_for_selector("#errors td", state="attached")
-    shown = page.eval_on_selector_all("#routes .route", "all => all.map(({ dataset: { method, path } }) => [method, path])")
+    routes = page.locator("#routes .route")
+    shown = routes.evaluate_all("all => all.map(({ dataset: { method, path } }) => [method, path])")
     wanted = [[method, path] for path, operations in description["paths"].items() for method in operations]
     assert sorted(shown) == sorted(wanted)
     speech = page.locator("#post-v1-audio-speech")
@@ -369,7 +389,10 @@ def test_the_docs_show_every_route_and_field_and_what_each_model_takes(page: Pag
     names = set(speech.locator("tbody th code").all_inner_texts())
     assert names >= set(description["components"]["schemas"]["SpeechBody"]["properties"])
     assert f"curl '{served.base}/v1/audio/speech'" in speech.locator("pre").inner_text()
-    assert page.locator("#models summary .path").all_inner_texts() == ["hibari", CLONER]
+    models = page.locator("#models details")
+    assert models.locator(".path").all_inner_texts() == ["hibari", CLONER]
+    models.first.locator("summary").click()
+    expect(models.first).to_contain_text("tts-1")
     answer = httpx.post(f"{served.base}/v1/audio/speech", json={"input": HELLO, "model": "hibari"}, timeout=60)
     sent = {name for name in answer.headers if name.startswith("x-") and not name.startswith("x-ratelimit")}
     assert sent <= {name.lower() for name in names}
@@ -383,7 +406,7 @@ def test_the_docs_render_what_the_websocket_is_told_to_be_like(page: Page) -> No
     expect(socket.locator("h3").first).to_have_text("The client sends")
     assert {"session.config", "audio.start", "1008"} <= set(socket.locator("tbody th").all_inner_texts())
     expect(socket.locator("li code").first).to_have_text("stream_audio")
-    assert socket.locator("pre").inner_text().startswith('> {"type":"session.config"')
+    assert socket.locator("pre").inner_text().startswith('> {"type": "session.config"')
     assert "`" not in socket.inner_text()
     assert "|" not in socket.inner_text()
 
