@@ -1,4 +1,4 @@
-/** The little Markdown that descriptions use: paragraphs, headings, lists, tables, blocks of code, `code`, **strong**. */
+/** The little Markdown of descriptions: paragraphs, headings, lists, tables, blocks of code, `code` and **strong**. */
 
 import { make } from "./dom.js";
 import { table } from "./table.js";

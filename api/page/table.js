@@ -1,4 +1,4 @@
-/** Tables that can be read on a small screen, too: there each cell stands below the one before, with its column's name. */
+/** Tables that can be read on small screens, too: there each cell stands below the last, with its column's name. */
 
 import { make } from "./dom.js";
 

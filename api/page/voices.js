@@ -56,12 +56,13 @@ export function showVoices(voices) {
 
 /** Show the form if the chosen model can speak with what it makes; else say which of the models can. */
 export function offerUpload(chosen, models) {
-  const able = models.filter(({ capabilities: can, alias_of: other }) => can.voice_kinds.includes("uploaded") && !other);
-  const isAble = chosen?.capabilities.voice_kinds.includes("uploaded") ?? false;
+  const takesOwn = (model) => model.capabilities.voice_kinds.includes("uploaded");
+  const able = models.filter((model) => !model.alias_of && takesOwn(model)).map(({ id }) => id);
+  const isAble = Boolean(chosen) && takesOwn(chosen);
   element("upload").hidden = !isAble;
   element("no-upload").hidden = isAble;
   element("no-upload").textContent = able.length
-    ? `${chosen.id} cannot speak with uploaded voices. To use your own, choose ${either.format(able.map(({ id }) => id))}.`
+    ? `${chosen.id} cannot speak with uploaded voices. To use your own, choose ${either.format(able)}.`
     : "No model here can speak with uploaded voices.";
 }
 
