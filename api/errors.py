@@ -4,11 +4,14 @@ import math
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from redis.exceptions import OutOfMemoryError, RedisError
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from speechmill.infra.errors import BadInput, FarmError, Overloaded, StoreUnavailable
 
@@ -50,6 +53,7 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _BY_CODE = {
     "invalid_value": 400,
     "generation_failed": 500,
@@ -59,8 +63,6 @@ _BY_CODE = {
     "first_audio_timeout": 504,
     "expired": 504,
 }
-_MOST_RETRY_AFTER_S = 120
-"""The OpenAI SDK gives up when it is told to wait longer."""
 
 
 def from_job(error: dict[str, Any], job: str) -> ApiError:
@@ -74,7 +76,7 @@ def from_job(error: dict[str, Any], job: str) -> ApiError:
 
 def overloaded(error: Overloaded) -> ApiError:
     """503 with an honest wait."""
-    return _later(ApiError(503, error.code, str(error)), min(max(error.retry_after_s, 0.5), _MOST_RETRY_AFTER_S))
+    return _later(ApiError(503, error.code, str(error)), max(error.retry_after_s, 0.5))
 
 
 def limited(code: str, message: str, wait_s: float, headers: dict[str, str]) -> ApiError:
@@ -140,11 +142,26 @@ def translate(error: Exception) -> ApiError:
     return ApiError(500, "internal_error", "something went wrong on our side")
 
 
+def _allowed(app: FastAPI, request: HTTPConnection) -> str:
+    """Methods of a path; the router tells those of one route, and a path may have several."""
+    asked = [(method, {**request.scope, "method": method}) for method in _METHODS]
+    return ", ".join(
+        method for method, scope in asked if any(route.matches(scope)[0] == Match.FULL for route in app.routes)
+    )
+
+
 def install(app: FastAPI) -> None:
     """Have every foreseen way to fail end in the error object."""
 
-    async def handle(_: Request, error: Exception) -> Response:
-        return respond(translate(error))
+    async def handle(request: HTTPConnection, error: Exception) -> Response:
+        answer = translate(error)
+        if answer.code == "method_not_allowed":
+            answer.headers["Allow"] = _allowed(app, request)
+        return respond(answer)
 
+    async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+        raise HTTPException(404)  # the router's own answer to a WebSocket has no body
+
+    app.router.default = nowhere
     for kind in (ApiError, FarmError, RedisError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)

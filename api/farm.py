@@ -19,7 +19,7 @@ from speechmill.configs.settings import Settings
 from speechmill.infra.connect import make_async_client, make_objects
 from speechmill.infra.errors import ConfigError, Overloaded
 from speechmill.infra.jobs import parse_record, retirement
-from speechmill.infra.keys import FARM_STAGES, Task, out_log
+from speechmill.infra.keys import FARM_STAGES, JOB_CLASSES, Task, out_log
 from speechmill.infra.messages import problem
 from speechmill.infra.posting import Poster
 from speechmill.infra.precomputed import read_precomputed
@@ -43,10 +43,20 @@ CANCEL_PAUSES_S = (0.5, 2.0, 5.0, 10.0, 20.0)
 class PoolState:
     """One stage's workers and queue."""
 
-    workers: int
-    queue: int
+    names: tuple[str, ...]
+    """Of live workers."""
+    waiting: dict[str, int]
+    """Tasks that wait for a worker, by class."""
     oldest_ms: int
     leased: int
+
+    @property
+    def workers(self) -> int:
+        return len(self.names)
+
+    @property
+    def queue(self) -> int:
+        return sum(self.waiting.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,10 @@ class FarmState:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.models = self._served(settings)
+        try:
+            self.models = served(settings.models, settings.test.stand_in)
+        except LookupError as error:
+            raise ConfigError(str(error)) from None
         self.client = make_async_client(settings)
         self.objects = make_objects(settings)
         self._store_threads = ThreadPoolExecutor(STORE_THREADS, thread_name_prefix="store")
@@ -85,16 +98,11 @@ class FarmState:
         self._states: dict[str, tuple[float, ModelState | None]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
-    @staticmethod
-    def _served(settings: Settings) -> tuple[ModelCard, ...]:
-        try:
-            chosen = served(settings.models, settings.test.stand_in)
-        except LookupError as error:
-            raise ConfigError(str(error)) from None
-        for name, alias in settings.aliases.items():
-            if alias.model not in settings.models:
-                raise ConfigError(f"alias {name!r} stands for {alias.model!r}, which is not served")
-        return chosen
+    def meant(self, name: str) -> ModelCard | None:
+        """The model that goes by this id or alias."""
+        by_id = {card.id: card for card in self.models}
+        alias = self.settings.aliases.get(name)
+        return by_id.get(name) if name in by_id or alias is None else by_id[alias.model or self.settings.meant_model]
 
     async def state(self, card: ModelCard, fresh: bool = False) -> ModelState:
         """Workers and queues of a model, at most `TOO_STALE_S` old; what is `STALE_S` old is read anew on the side."""
@@ -126,9 +134,9 @@ class FarmState:
         pipe.zrange(keys.queued(card.id), 0, 0, withscores=True)
         pipe.exists(keys.pressure())
         for _, pool in pools:
-            pipe.zcount(keys.workers(pool), now_ms, "+inf")
+            pipe.zrangebyscore(keys.workers(pool), now_ms, "+inf")
             pipe.hget(keys.leased(), pool)
-            for job_class in ("interactive", "normal", "batch"):
+            for job_class in JOB_CLASSES:
                 pipe.xinfo_stream(keys.ready(pool, job_class))
         answers = await pipe.execute(raise_on_error=False)
         for answer in answers:
@@ -141,10 +149,14 @@ class FarmState:
         stages = {}
         for index, (name, _) in enumerate(pools):
             workers, leased, *queues = answers[index * 5 : index * 5 + 5]
-            streams = [queue for queue in queues if isinstance(queue, dict) and queue["length"]]
-            ages = [now_ms - int(stream["first-entry"][0].split(b"-")[0]) for stream in streams]
+            streams = {kind: queue for kind, queue in zip(JOB_CLASSES, queues, strict=True) if isinstance(queue, dict)}
+            waiting = [queue for queue in streams.values() if queue["length"]]
+            ages = [now_ms - int(queue["first-entry"][0].split(b"-")[0]) for queue in waiting]
             stages[name] = PoolState(
-                workers, sum(stream["length"] for stream in streams), round(max(ages, default=0)), int(leased or 0)
+                names=tuple(worker.decode() for worker in workers),
+                waiting={kind: queue["length"] for kind, queue in streams.items()},
+                oldest_ms=round(max(ages, default=0)),
+                leased=int(leased or 0),
             )
         age = round(now_ms - oldest[0][1]) if oldest else 0
         return ModelState(stages, queued, max(age, 0), bool(short))

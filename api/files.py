@@ -2,58 +2,58 @@
 
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response, StreamingResponse
 
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
+from speechmill.api.http.form_fields import form_schema
 from speechmill.api.http.multipart import file_field, file_too_large, read_form, text_field
 from speechmill.api.http.ranges import parse_range, stored_bytes
 from speechmill.infra import files
 from speechmill.infra.files import FileRecord
 from speechmill.infra.objects import ObjectMissing
 
-router = APIRouter()
+router = APIRouter(tags=["files"])
+FileId = Annotated[str, Path(description="Id of an uploaded file.", examples=["file-01JEXAMPLE"])]
 MAX_BYTES = {"batch": 200 << 20, "user_data": 512 << 20}
 """By purpose."""
 BATCH_EXPIRES_S = 30 * 86_400
 EXPIRES_S = range(3_600, 2_592_001)
 MAX_FILENAME = 255
 _MEDIA_TYPE = "application/octet-stream"
+_EXPIRY: dict[str, dict[str, Any]] = {
+    "expires_after[anchor]": {
+        "enum": ["created_at"],
+        "description": "What the seconds count from.",
+        "examples": ["created_at"],
+    },
+    "expires_after[seconds]": {
+        "type": "integer",
+        "minimum": EXPIRES_S[0],
+        "maximum": EXPIRES_S[-1],
+        "description": "When the file may go.",
+        "examples": [86400],
+    },
+}
+FORM = form_schema(
+    required=("file", "purpose"),
+    file={"format": "binary", "description": "The bytes to keep."},
+    purpose={"enum": list(MAX_BYTES), "description": "`user_data`: references.", "examples": ["user_data"]},
+    **_EXPIRY,
+)
 FilesCaller = Annotated[Caller, Depends(needs("files"))]
 
 
 @router.post(
     "/v1/files",
     summary="Upload a file",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "multipart/form-data": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["file", "purpose"],
-                        "properties": {
-                            "file": {"type": "string", "format": "binary"},
-                            "purpose": {"type": "string", "enum": list(MAX_BYTES)},
-                            "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-                            "expires_after[seconds]": {
-                                "type": "integer",
-                                "minimum": EXPIRES_S[0],
-                                "maximum": EXPIRES_S[-1],
-                            },
-                        },
-                    }
-                }
-            },
-        }
-    },
+    openapi_extra=FORM,
 )
 async def upload(request: Request, caller: FilesCaller) -> dict[str, object]:
     """A file of the caller's project, for a batch or as reference audio."""
@@ -73,10 +73,10 @@ async def upload(request: Request, caller: FilesCaller) -> dict[str, object]:
 async def list_files(
     request: Request,
     caller: FilesCaller,
-    purpose: Annotated[str, Query(max_length=64)] = "",
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
-    order: Literal["asc", "desc"] = "desc",
-    after: str = "",
+    purpose: Annotated[str, Query(max_length=64, description="Only these.", examples=["user_data"])] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Most of one page.", examples=[100])] = 10_000,
+    order: Annotated[Literal["asc", "desc"], Query(description="By age.", examples=["desc"])] = "desc",
+    after: Annotated[str, Query(description="Id of the last file of the page before.", examples=[""])] = "",
 ) -> dict[str, object]:
     """Files of the caller's project, newest first."""
     if after and not files.is_file_id(after):
@@ -90,12 +90,12 @@ async def list_files(
 
 
 @router.get("/v1/files/{file_id}", summary="One file")
-async def show(file_id: str, request: Request, caller: FilesCaller) -> dict[str, object]:
+async def show(file_id: FileId, request: Request, caller: FilesCaller) -> dict[str, object]:
     return (await find_file(_farm(request), caller, file_id)).shown()
 
 
 @router.delete("/v1/files/{file_id}", summary="Delete a file")
-async def delete(file_id: str, request: Request, caller: FilesCaller) -> dict[str, object]:
+async def delete(file_id: FileId, request: Request, caller: FilesCaller) -> dict[str, object]:
     farm = _farm(request)
     file = await find_file(farm, caller, file_id)
     await files.delete(farm.client, file)
@@ -103,11 +103,12 @@ async def delete(file_id: str, request: Request, caller: FilesCaller) -> dict[st
 
 
 @router.get("/v1/files/{file_id}/content", summary="The bytes of a file", response_class=Response)
-async def content(file_id: str, request: Request, caller: FilesCaller) -> Response:
+async def content(file_id: FileId, request: Request, caller: FilesCaller) -> Response:
     """Whole, or the one range that is asked for."""
     farm = _farm(request)
     file = await find_file(farm, caller, file_id)
-    asked = parse_range(request.headers.get("range"), file.bytes)
+    # nothing here can be named in `If-Range`, so what it names has changed
+    asked = None if "if-range" in request.headers else parse_range(request.headers.get("range"), file.bytes)
     start, end = asked or (0, file.bytes)
     headers = {
         "Accept-Ranges": "bytes",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 
+_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
@@ -52,11 +53,25 @@ class Metrics:
             buckets=_SECONDS,
             registry=into,
         )
-        self.queue_depth = Gauge("speech_queue_depth", "Tasks waiting for a worker", ("model", "stage"), registry=into)
+        self.queue_wait = Histogram(
+            "speech_queue_wait_seconds",
+            "From submission to the first worker",
+            ("model", "stage"),
+            buckets=_SECONDS,
+            registry=into,
+        )
+        self.rtf = Histogram(
+            "speech_rtf", "Wall time of a call for each second of its audio", ("model",), buckets=_RATIOS, registry=into
+        )
+        self.queue_depth = Gauge(
+            "speech_queue_depth", "Tasks waiting for a worker", ("model", "stage", "priority"), registry=into
+        )
         self.queued_jobs = Gauge("speech_queued_jobs", "Jobs that nobody has started", ("model",), registry=into)
         self.leased = Gauge(
             "speech_tasks_leased", "Tasks that workers hold, one slot each", ("model", "stage"), registry=into
         )
         self.deliveries = SharedCounter("speech_webhook_deliveries", "Tries of webhook deliveries", "outcome")
         into.register(self.deliveries)
-        self.workers = Gauge("speech_worker_up", "Live workers", ("model", "stage"), registry=into)
+        self.workers = Gauge(
+            "speech_worker_up", "1 for each live worker", ("model", "stage", "worker"), registry=into
+        )

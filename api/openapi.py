@@ -1,12 +1,16 @@
 """The OpenAPI description: what FastAPI finds by itself, with the bodies and errors that routes read for themselves."""
 
+from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from speechmill.api.error_meanings import as_table
 from speechmill.api.jobs.body import JobBody
+from speechmill.api.realtime.description import OPERATION
+from speechmill.api.realtime.routes import ROUTE as WEBSOCKET
 from speechmill.api.speech.batch import BatchBody
 from speechmill.api.speech.schemas import SpeechBody
 
@@ -17,16 +21,35 @@ Text to speech through a durable queue of workers. Works as it is with OpenAI's 
 """
 _ERROR = {
     "type": "object",
+    "description": f"### Codes\n\n{as_table()}",
     "required": ["error"],
     "properties": {
         "error": {
             "type": "object",
+            "description": "What went wrong, in OpenAI's shape.",
+            "examples": [{"message": "…", "type": "invalid_request_error", "param": "voice", "code": "invalid_voice"}],
             "required": ["message", "type", "param", "code"],
             "properties": {
-                "message": {"type": "string", "examples": ["there is no such voice"]},
-                "type": {"type": "string", "examples": ["invalid_request_error"]},
-                "param": {"type": ["string", "null"], "examples": ["voice"]},
-                "code": {"type": "string", "examples": ["invalid_voice"]},
+                "message": {
+                    "type": "string",
+                    "description": "For people; the words may change.",
+                    "examples": ["there is no such voice"],
+                },
+                "type": {
+                    "type": "string",
+                    "description": "The kind of error, by its status.",
+                    "examples": ["invalid_request_error"],
+                },
+                "param": {
+                    "type": ["string", "null"],
+                    "description": "The field at fault, dotted where it is nested; null where there is none.",
+                    "examples": ["voice"],
+                },
+                "code": {
+                    "type": "string",
+                    "description": "For programs; each has its meaning below.",
+                    "examples": ["invalid_voice"],
+                },
             },
         }
     },
@@ -61,6 +84,7 @@ def _description(app: FastAPI) -> dict[str, Any]:
         schemas.pop(name, None)
     schemas |= bodies["$defs"] | {"Error": _ERROR}
     parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    found["paths"][WEBSOCKET] = {"get": deepcopy(OPERATION)}
     for path, operations in found["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)

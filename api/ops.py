@@ -4,7 +4,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
 from prometheus_client import generate_latest
 from starlette.responses import JSONResponse, Response
 
@@ -16,6 +16,7 @@ from speechmill.infra.client import UNAVAILABLE
 from speechmill.models.card import ModelCard
 
 router = APIRouter(tags=["models and operations"])
+ModelId = Annotated[str, Path(description="Id or alias; it may hold slashes.", examples=["hibari"])]
 Listing = Annotated[Caller, Depends(needs(None, public_list=True))]
 
 
@@ -76,36 +77,32 @@ def _tasks(card: ModelCard) -> list[str]:
 async def models(request: Request, caller: Listing) -> dict[str, object]:
     """Models and their other names, with what each of them takes."""
     farm = _farm(request)
-    by_id = {card.id: card for card in farm.models}
-    data = [await _described(farm, card) for card in farm.models]
-    for name, alias in farm.settings.aliases.items():
-        if name not in by_id:
-            data.append(await _described(farm, by_id[alias.model]) | {"id": name, "alias_of": alias.model})
-    return {"object": "list", "data": data}
+    return {"object": "list", "data": [await _described(farm, name, card) for name, card in _named(farm).items()]}
 
 
 @router.get("/v1/models/{model_id:path}", summary="One model")
-async def model(model_id: str, request: Request, caller: Listing) -> dict[str, object]:
+async def model(model_id: ModelId, request: Request, caller: Listing) -> dict[str, object]:
     farm = _farm(request)
-    alias = farm.settings.aliases.get(model_id)
-    for card in farm.models:
-        if card.id == model_id:
-            return await _described(farm, card)
-        if alias is not None and card.id == alias.model:
-            return await _described(farm, card) | {"id": model_id, "alias_of": card.id}
-    raise ApiError(404, "model_not_found", "this model is not served; see GET /v1/models", "model")
+    card = farm.meant(model_id)
+    if card is None:
+        raise ApiError(404, "model_not_found", "this model is not served; see GET /v1/models", "model")
+    return await _described(farm, model_id, card)
 
 
 @router.get("/v1/audio/models", summary="Models, as Open WebUI asks for them")
 async def audio_models(request: Request, caller: Listing) -> dict[str, object]:
-    farm = _farm(request)
-    names = [card.id for card in farm.models]
-    names += [name for name in farm.settings.aliases if name not in names]
-    return {"models": [{"id": name, "name": name} for name in names], "object": "list"}
+    return {"models": [{"id": name, "name": name} for name in _named(_farm(request))], "object": "list"}
 
 
-async def _described(farm: FarmState, card: ModelCard) -> dict[str, object]:
-    return describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars)
+def _named(farm: FarmState) -> dict[str, ModelCard]:
+    """Models by id, then by their other names."""
+    found = {name: farm.meant(name) for name in (*farm.settings.models, *farm.settings.aliases)}
+    return {name: card for name, card in found.items() if card is not None}
+
+
+async def _described(farm: FarmState, name: str, card: ModelCard) -> dict[str, object]:
+    described = describe(card, await _status(farm, card), farm.settings.limits.sync_input_chars)
+    return described if name == card.id else described | {"id": name, "alias_of": card.id}
 
 
 async def _status(farm: FarmState, card: ModelCard) -> str:
@@ -160,11 +157,14 @@ async def metrics(request: Request) -> Response:
     shown.active.set(farm.listening.active)
     outcomes = await farm.client.read_hash(farm.client.keys.webhook_outcomes())
     shown.deliveries.values = {name.decode(): int(count) for name, count in outcomes.items()}
+    shown.workers.clear()  # those that have left
     for card in farm.models:
         state = await farm.state(card, fresh=True)
         shown.queued_jobs.labels(card.id).set(state.queued)
         for stage, pool in state.stages.items():
-            shown.queue_depth.labels(card.id, stage).set(pool.queue)
             shown.leased.labels(card.id, stage).set(pool.leased)
-            shown.workers.labels(card.id, stage).set(pool.workers)
+            for job_class, depth in pool.waiting.items():
+                shown.queue_depth.labels(card.id, stage, job_class).set(depth)
+            for worker in pool.names:
+                shown.workers.labels(card.id, stage, worker).set(1)
     return Response(generate_latest(shown.registry), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -16,7 +16,6 @@ URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 app = typer.Typer(
     name="speechmill",
-    help="Text to speech through a durable worker farm. Start with `speechmill up`.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -30,6 +29,23 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(dead.app, name="dead")
 app.add_typer(bench.app, name="bench")
+
+
+def _show_version(asked: bool) -> None:
+    from importlib.metadata import version
+
+    if asked:
+        print(f"speechmill {version('speechmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Text to speech through a durable worker farm. Start with `speechmill up`."""
 
 
 @app.command("config")

@@ -6,9 +6,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from speechmill.infra.encode import AudioFormat
 
 PLAYERS = (
     ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error"),
@@ -39,9 +42,10 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
     from speechmill.infra.encode import EXTENSIONS, complete_file
     from speechmill.infra.errors import BadInput, FarmError
 
-    audio_format = {extension: name for name, extension in EXTENSIONS.items()}.get(out.suffix.lower().lstrip("."))
+    endings: dict[str, AudioFormat] = {extension: name for name, extension in EXTENSIONS.items()} | {"opus": "opus"}
+    audio_format = endings.get(out.suffix.lower().lstrip("."))
     if audio_format is None:
-        raise BadInput(f"{out}: the file must end in one of .{', .'.join(EXTENSIONS.values())}")
+        raise BadInput(f"{out}: the file must end in one of .{', .'.join(endings)}")
     if not out.absolute().parent.is_dir():
         raise BadInput(f"{out}: there is no folder {out.absolute().parent}")
     began, first, parts = time.monotonic(), 0.0, []
@@ -69,9 +73,9 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
 
 def say(
     text: Annotated[str, typer.Argument(help="What to say; `-` reads standard input.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .wav .mp3 .flac .ogg .aac .pcm")] = Path(
-        "speech.wav"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File to write: .wav .mp3 .flac .ogg .opus .aac .pcm")
+    ] = Path("speech.wav"),
     voice: Annotated[str, typer.Option(help="Voice name.")] = "default",
     model: Annotated[str | None, typer.Option(help="Model id; needed where several are served.")] = None,
     speed: Annotated[float, typer.Option(help="Tempo.")] = 1.0,
@@ -91,7 +95,7 @@ def say(
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        base = url.rstrip("/").removesuffix("/v1")
+        base = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
         spoken = fetch(base, body, out, lambda seconds: bar.advance(task, seconds), key)
     ratio = spoken.audio_s / spoken.total_s
     print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")

@@ -5,6 +5,8 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +68,7 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
             ready = True
             _say(f"ready after {time.monotonic() - began:.1f} s: {base}")
             if hello is not None:
-                _greet(base, hello, settings)
+                _greet(base, hello, supervisor)
             if not once:
                 _say_how(base, settings)
             return not once
@@ -102,13 +104,33 @@ def _is_ready(base: str) -> bool:
         return False
 
 
-def _greet(base: str, hello: Path, settings: "Settings") -> None:
+def _greet(base: str, hello: Path, supervisor: "Supervisor") -> None:
     from speechmill.cli.say import fetch
 
     began = time.monotonic()
-    body = {"input": HELLO, "model": settings.default_model or settings.models[0]}
-    spoken = fetch(base, body, hello, key=next((known.key for known in settings.auth.keys), ""))
+    with _passing_key(supervisor) as key:
+        spoken = fetch(base, {"input": HELLO, "model": supervisor.settings.meant_model}, hello, key=key)
     _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
+
+
+@contextmanager
+def _passing_key(supervisor: "Supervisor") -> Iterator[str]:
+    """A key for the block alone, where one is asked for; else ""."""
+    from speechmill.api.callers import auth_enabled
+    from speechmill.configs.settings import ApiKey
+    from speechmill.infra.apikeys import create_key, revoke_key
+    from speechmill.infra.connect import make_client
+
+    if not auth_enabled(supervisor.settings):
+        yield ""
+        return
+    client = make_client(supervisor.effective())
+    record, key = create_key(client, ApiKey(name="the first sentence", scopes=("speech",)))
+    try:
+        yield key
+    finally:
+        revoke_key(client, record.id)
+        client.close()
 
 
 def _say_how(base: str, settings: "Settings") -> None:
@@ -116,7 +138,8 @@ def _say_how(base: str, settings: "Settings") -> None:
 
     asks = auth_enabled(settings)
     if asks and not settings.auth.keys:
-        _say("every call needs a key; make one with: speechmill keys create")
+        where = shlex.quote(f"data_dir={settings.data_dir.absolute()}")
+        _say(f"every call needs a key; make one with: {sys.argv[0]} keys create --set {where}")
     body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
     shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")

@@ -8,9 +8,9 @@ import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
@@ -108,9 +108,9 @@ class Auth(Section):
 
 
 class Alias(Section):
-    """Another name for a served model."""
+    """Another name for a served model; "" is the one that requests get which name none, else the first."""
 
-    model: str
+    model: str = ""
     profile: ProfileName | None = None
 
 
@@ -211,7 +211,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", nested_model_default_partial_update=True
     )
 
-    models: tuple[str, ...] = ("hibari",)
+    models: Annotated[tuple[str, ...], Field(min_length=1)] = ("hibari",)
     default_model: str = ""
     data_dir: Path = Path("data")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -224,7 +224,7 @@ class Settings(BaseSettings):
     worker: Worker = Worker()
     workers: tuple[WorkerGroup, ...] = (WorkerGroup(stages=("models",)), WorkerGroup(stages=("farm",)))
     stages: dict[str, StageOverride] = {}
-    aliases: dict[str, Alias] = {}
+    aliases: dict[str, Alias] = {name: Alias(profile="openai") for name in ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")}
     auth: Auth = Auth()
     cors: Cors = Cors()
     fetch: Fetch = Fetch()
@@ -232,6 +232,19 @@ class Settings(BaseSettings):
     voices: Voices = Voices()
     webhooks: Webhooks = Webhooks()
     test: Testing = Testing()
+
+    @model_validator(mode="after")
+    def _names_served_models(self) -> Self:
+        named = {f"alias {name!r}": alias.model for name, alias in self.aliases.items()}
+        for what, model in {**named, "default_model": self.default_model}.items():
+            if model and model not in self.models:
+                raise ValueError(f"{what} names {model!r}, which is not served: {', '.join(self.models)}")
+        return self
+
+    @property
+    def meant_model(self) -> str:
+        """The model that is meant where none is named: the default one, else the first."""
+        return self.default_model or self.models[0]
 
     @property
     def chunks_url(self) -> str:
@@ -275,7 +288,8 @@ def _explain(error: ValidationError) -> str:
     faults = []
     for fault in error.errors():
         message = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
-        faults.append(f"{'.'.join(str(part) for part in fault['loc'])}: {message}")
+        where = ".".join(str(part) for part in fault["loc"])
+        faults.append(f"{where}: {message}" if where else message.removeprefix("Value error, "))
     return "; ".join(faults)
 
 

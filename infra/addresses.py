@@ -98,15 +98,16 @@ class AddressPolicy:
             raise Forbidden(f"the URL is longer than {MAX_URL} characters")
         try:
             url = httpx.URL(text)
-        except httpx.InvalidURL:
+            host = url.host  # decoded only now, which may fail
+        except (httpx.InvalidURL, UnicodeError):
             raise Forbidden("the URL is malformed") from None
-        if url.scheme not in _PORTS or not url.host:
+        if url.scheme not in _PORTS or not host:
             raise Forbidden("only http and https URLs are fetched")
         if url.userinfo:
             raise Forbidden("the URL must not hold a user name or password")
         if (_PORTS[url.scheme] if url.port is None else url.port) not in self.ports:
             raise Forbidden("the URL's port is not allowed")
-        if self.domains and url.host.casefold().rstrip(".") not in self.domains:
+        if self.domains and host.casefold().rstrip(".") not in self.domains:
             raise Forbidden("the URL's host is not allowed")
         return url
 

@@ -93,6 +93,7 @@ async def delete(client: AsyncClient, file: FileRecord) -> None:
     pipe.zrem(keys.files(file.project), file.id)
     pipe.zadd(keys.expiry(), {file.key: time.time()})
     await pipe.execute()
+    await client.wait_durable()
 
 
 async def list_files(

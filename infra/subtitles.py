@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from speechmill.infra.segments import is_abbreviated
+
 CUE_CHARS = 84
 """Two lines of 42, as broadcasters have it."""
 LINE_CHARS = 42
@@ -45,8 +47,12 @@ def _parts(group: Sequence[Mapping[str, Any]], word: Mapping[str, Any]) -> bool:
         chars > CUE_CHARS
         or word["end_ms"] - group[0]["start_ms"] > CUE_MS
         or word["start_ms"] - group[-1]["end_ms"] >= GAP_MS
-        or group[-1]["word"].endswith(_ENDS)
+        or _ends_sentence(group[-1]["word"])
     )
+
+
+def _ends_sentence(word: str) -> bool:
+    return word.endswith(_ENDS) and not (word.endswith(".") and is_abbreviated(word, len(word) - 1))
 
 
 def _lines(group: Sequence[Mapping[str, Any]]) -> str:

@@ -73,8 +73,8 @@ class Parameters(CardPart):
     instructions: Need = "none"
     instructions_chars: int = 0
     """Longest instructions; 0 for the farm's limit."""
-    instruction_attributes: tuple[str, ...] = ()
-    """Where not empty, instructions are a comma-separated list of these."""
+    instruction_attributes: tuple[tuple[str, ...], ...] = ()
+    """Where not empty, instructions are a comma-separated list of these, at most one of each group."""
     instructions_replace_input: bool = False
     """With instructions the input may be empty."""
     language: bool = False
@@ -118,6 +118,8 @@ class Segments(CardPart):
     silence_ms: Annotated[int, Field(ge=0, le=2000)] = 120
     ahead: Annotated[int, Field(gt=0)] = 4
     """Segments that may be in work beyond the one that `finish` is joining."""
+    unspeakable: str = ""
+    """What a client is told when the model found nothing to say in all of the text. "" where silence is a failure."""
 
 
 class StageCard(CardPart):
@@ -146,6 +148,11 @@ class EncodeCard(CardPart):
     """The stage that derives features from a reference recording, once for each recording and mode."""
 
     modes: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The first needs no transcript if one of them does not."""
+    spoken_mode: str = ""
+    """Of a recording with a transcript; "" for the first as well."""
+    chosen_by: str = ""
+    """Key of `extra_params` that names the mode."""
     slots: Annotated[int, Field(gt=0)] = 4
     threads: Annotated[int, Field(gt=0)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
@@ -165,6 +172,8 @@ class ModelCard(CardPart):
     sample_rate: int
     channels: int = 1
     languages: tuple[str, ...]
+    language_tags: tuple[str, ...] = ()
+    """Of all languages, in the same order, where the usual tags do not name them."""
     default_voice: str = ""
     """Of a request that names none; "" where the model does without."""
     voices: tuple[VoiceCard, ...] = ()
@@ -182,6 +191,8 @@ class ModelCard(CardPart):
             raise ValueError("exactly the last stage writes pcm")
         if self.default_voice and self.default_voice not in {voice.name for voice in self.voices}:
             raise ValueError(f"default voice {self.default_voice!r} is not among the voices")
+        if self.language_tags and len(self.language_tags) != len(self.languages):
+            raise ValueError("there are not as many language tags as languages")
         return self
 
     @property

@@ -1,14 +1,17 @@
 """Fetches what tasks need from the object store: recordings and voice features, beside claiming and computing.
 
-The last ones used stay in memory, as far as they fit: a voice that is in demand is read once.
+The last ones used stay in memory, as far as they fit and for a while: a voice that is in demand is read once, and one
+that was deleted is soon forgotten.
 """
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.objects import ObjectMissing, ObjectStore
@@ -17,6 +20,9 @@ log = logging.getLogger(__name__)
 THREADS = 4
 ROOM_BYTES = 64 << 20
 RETRY_S = 0.5
+IDLE_S = 600.0
+"""What nobody has asked for so long is forgotten."""
+TIDY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +32,23 @@ class _Errand:
     take: Callable[[Mapping[str, bytes] | None], None]
 
 
-class Assets:
-    """A few threads and a memory of at most `room_bytes`. Keys stand for their content, so nothing in it grows old."""
+@dataclass(slots=True)
+class _Known:
+    content: bytes
+    used: float
+    """When it was last asked for, on the memory's clock."""
 
-    def __init__(self, objects: ObjectStore, room_bytes: int = ROOM_BYTES) -> None:
+
+class Assets:
+    """A few threads and a memory of at most `room_bytes`. Keys stand for their content, so nothing in it is wrong."""
+
+    def __init__(
+        self, objects: ObjectStore, room_bytes: int = ROOM_BYTES, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._objects = objects
         self._room_bytes = room_bytes
-        self._memory: OrderedDict[str, bytes] = OrderedDict()
+        self._clock = clock
+        self._memory: OrderedDict[str, _Known] = OrderedDict()
         self._used_bytes = 0
         self._lock = threading.Lock()
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
@@ -65,20 +81,27 @@ class Assets:
             self._errands.put(_Errand(keys, wanted, take))
 
     def _serve(self) -> None:
-        while (errand := self._errands.get()) is not None:
-            if not errand.wanted():
-                errand.take(None)
-                continue
-            try:
-                brought = {name: self._content(key) for name, key in errand.keys.items()}
-            except ObjectMissing:
-                errand.take(None)
-            except StoreUnavailable as error:
-                log.warning("store away", extra={"error": type(error).__name__})
-                self._stopped.wait(RETRY_S)
-                self._errands.put(errand)  # behind the others: they may be in memory by now
-            else:
-                errand.take(brought)
+        while not self._stopped.is_set():
+            with suppress(Empty):
+                errand = self._errands.get(timeout=TIDY_S)
+                if errand is not None:
+                    self._run(errand)
+            self.tidy()
+
+    def _run(self, errand: _Errand) -> None:
+        if not errand.wanted():
+            errand.take(None)
+            return
+        try:
+            brought = {name: self._content(key) for name, key in errand.keys.items()}
+        except ObjectMissing:
+            errand.take(None)
+        except StoreUnavailable as error:
+            log.warning("store away", extra={"error": type(error).__name__})
+            self._stopped.wait(RETRY_S)
+            self._errands.put(errand)  # behind the others: they may be in memory by now
+        else:
+            errand.take(brought)
 
     def _content(self, key: str) -> bytes:
         known = self._recall(key)
@@ -90,16 +113,28 @@ class Assets:
 
     def _recall(self, key: str) -> bytes | None:
         with self._lock:
-            if key in self._memory:
-                self._memory.move_to_end(key)
-            return self._memory.get(key)
+            known = self._memory.get(key)
+            if known is None:
+                return None
+            self._memory.move_to_end(key)
+            known.used = self._clock()
+            return known.content
 
     def _remember(self, key: str, content: bytes) -> None:
         with self._lock:
             if key in self._memory or len(content) > self._room_bytes:
                 return
-            self._memory[key] = content
+            self._memory[key] = _Known(content, self._clock())
             self._used_bytes += len(content)
             while self._used_bytes > self._room_bytes:
-                _, oldest = self._memory.popitem(last=False)
-                self._used_bytes -= len(oldest)
+                self._forget_oldest()
+
+    def tidy(self) -> None:
+        """Forget what has not been asked for lately; called by the threads themselves now and then."""
+        with self._lock:
+            while self._memory and self._clock() - next(iter(self._memory.values())).used >= IDLE_S:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._memory.popitem(last=False)
+        self._used_bytes -= len(oldest.content)

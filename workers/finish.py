@@ -23,6 +23,8 @@ class FarmTask(StageTask):
     """Of the model's PCM, in Hz."""
     token: str
     """Of the claim: part of the stored object's key."""
+    unspeakable: str = ""
+    """Of the model's card: what is told when there is nothing to hear at all; "" where that is the model's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +141,16 @@ class Finish:
             chunks, joint.inbox = joint.inbox, []
             fresh = [replace(made, slot=slot) for made in map(joint.take, chunks) if made is not None]
             if fresh and fresh[-1].final and not joint.out_end:
-                raise SlotFailed(slot, "the model made no audio for this text")
+                raise _silent(slot, joint.task.unspeakable)
             emissions += fresh
         return emissions
 
     def close(self, slot: int) -> None:
         self._joints.pop(slot, None)
+
+
+def _silent(slot: int, unspeakable: str) -> SlotFailed:
+    """All segments are done and nothing can be heard."""
+    if unspeakable:
+        return SlotFailed(slot, unspeakable, "invalid_value")
+    return SlotFailed(slot, "the model made no audio for this text")

@@ -240,7 +240,7 @@ class Intake:
             self._client.run(advance(task, claimed.token, cursor.segment, stands.end))
             work.joined = cursor.segment
         work.inputs = input_logs(claimed, cursor.segment)
-        replay = own is not None and runner.card.resume == "replay"
+        replay = stands.end > 0 and runner.card.resume == "replay"
         output = self._read_own(own) if own is not None and replay else b""
         resume = Resume(stands.end, output, stands.cursor)
         with self._lock:

@@ -140,8 +140,11 @@ class Loop:
         self._outcome(Failed(work, code, message, fatal))
 
     def _leave(self, runner: Runner, work: Work) -> None:
-        if work.slot >= 0:
-            runner.unseat(work)
+        if work.slot < 0:
+            return
+        was_full = runner.taken >= runner.slots
+        runner.unseat(work)
+        if was_full or runner.taken == 0:  # else the intake watches the pool's queues anyhow, and no suspect can start
             self.freed(runner.pool)
 
 

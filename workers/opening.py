@@ -31,8 +31,8 @@ def stage_task(claim: Claim, assets: Mapping[str, bytes]) -> StageTask:
         version = card.stage(ENCODE).version
         key = features_key(card.id, request.params["mode"], version, request.params["sha256"])
         return KeepTask(**common, key=key, keep_s=request.keep_s)
-    native = card.sample_rate
-    return FarmTask(**common, request=request, segments=claim.segments, native_rate=native, token=claim.token)
+    of_model: dict[str, Any] = {"native_rate": card.sample_rate, "unspeakable": card.segments.unspeakable}
+    return FarmTask(**common, **of_model, request=request, segments=claim.segments, token=claim.token)
 
 
 def log_header(claim: Claim) -> str:

@@ -136,11 +136,12 @@ class Supervisor:
     def _environment(self) -> Mapping[str, str]:
         """The children build their own settings; what only we know goes on top through variables."""
         effective: dict[str, str] = {}
-        _flatten("SPEECHMILL", self._effective().model_dump(mode="json"), effective)
+        _flatten("SPEECHMILL", self.effective().model_dump(mode="json"), effective)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPEECHMILL_")}
         return {**inherited, **effective, "PYTHONUNBUFFERED": "1"}
 
-    def _effective(self) -> Settings:
+    def effective(self) -> Settings:
+        """The settings with the embedded servers' addresses in them."""
         settings = self.settings
         redis = settings.redis
         if self.valkey is not None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
-from math import isfinite
+from math import isfinite, isnan, nan
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,6 +16,7 @@ MAX_DEPTH = 32
 MAX_VALUES = 100_000
 """Commas and brackets: millions of small values would keep the event loop busy for seconds."""
 READ_S = 30.0
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -55,12 +57,17 @@ def _numbers(value: Any) -> Iterator[int | float]:
             yield from _numbers(child)
 
 
-def _is_in_range(number: int | float) -> bool:
-    return -INT64 <= number < INT64 if isinstance(number, int) else isfinite(number)
+def _check_number(number: int | float, field: str) -> None:
+    whole = isinstance(number, int)
+    if not whole and isnan(number):
+        raise ApiError(400, "invalid_value", f"{field} holds NaN or an infinity", field)
+    if not (-INT64 <= number < INT64 if whole else isfinite(number)):
+        raise ApiError(400, "invalid_type", f"{field} holds a number beyond 64 bits", field)
 
 
-def _no_constant(name: str) -> float:
-    raise ApiError(400, "invalid_json", f"{name} is not JSON")
+def _no_number(_: str) -> float:
+    """NaN and the infinities, which are not JSON but which Python's clients write."""
+    return nan
 
 
 async def _bytes(request: Request, limit: int) -> bytes:
@@ -77,10 +84,14 @@ async def _bytes(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def media_type(request: Request) -> str:
+    """Of the body, in lower case and without parameters; "" where none is declared."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
     """The body as a JSON object. Raises ApiError 400, 408, 413 or 415."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    if media_type(request) != "application/json":
         raise ApiError(415, "unsupported_media_type", "send the body as application/json")
     try:
         raw = await asyncio.wait_for(_bytes(request, limit), READ_S)
@@ -98,7 +109,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ApiError(400, "invalid_json", f"the body has more than {MAX_VALUES} values")
     try:
-        body = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        body = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ApiError(400, "invalid_json", "the body is not valid JSON") from None
     if not isinstance(body, dict):
@@ -106,6 +117,12 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     if _depth(body) > MAX_DEPTH:
         raise ApiError(400, "invalid_json", f"the body is nested deeper than {MAX_DEPTH} levels")
     for name, value in body.items():
-        if not all(map(_is_in_range, _numbers(value))):
-            raise ApiError(400, "invalid_type", f"{name} holds a number beyond 64 bits", name)
-    return body
+        for number in _numbers(value):
+            _check_number(number, name)
+    return _whole_characters(body) if _SURROGATE.search(raw) else body
+
+
+def _whole_characters(body: dict[str, Any]) -> dict[str, Any]:
+    """Without lone halves of surrogate pairs, which nothing behind can encode."""
+    whole: dict[str, Any] = json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8", "ignore"))
+    return whole

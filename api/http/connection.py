@@ -1,17 +1,21 @@
 """One TCP connection of a client that may be slow, broken or hostile: what uvicorn itself does not limit."""
 
 import asyncio
+import base64
 import socket
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from speechmill.api.errors import ApiError, respond
 from speechmill.infra.keys import new_id
 
-HEAD_BYTES = 64 << 10
-HEAD_S = 30.0
+HEAD_BYTES = 32 << 10
+LINE_BYTES = 4
+"""What stands around each name and value of a head."""
+HEAD_S = 10.0
 """How long a request's head may take, or what is left of the body of a request that is answered already."""
 
 SEND_BYTES = 128 << 10
@@ -28,6 +32,7 @@ class Connection(HttpToolsProtocol):
     _unparsed = 0
     """Bytes since the parser last made something of them."""
     _in_head = True
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -49,6 +54,9 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._refuse(ApiError(400, "invalid_value", "an answer is under way still on this connection"))
             return
+        if fault := _handshake_fault(self.scope["method"], Headers(raw=self.headers)):
+            self._refuse(fault)
+            return
         self._stop_timers()
         super().handle_websocket_upgrade()
 
@@ -60,15 +68,25 @@ class Connection(HttpToolsProtocol):
         self._unparsed += len(data)
         super().data_received(data)
         if self._unparsed > HEAD_BYTES and not self.transport.is_closing():
-            self._refuse(ApiError(413, "request_too_large", f"the request's head is larger than {HEAD_BYTES} bytes"))
+            self._refuse(_head_too_large())
 
     def on_message_begin(self) -> None:
-        self._in_head = True
+        self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
+    def on_url(self, url: bytes) -> None:
+        self._count_head(url)
+        super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(name + value)
         if self._in_head:  # else a trailer, which nobody here has a use for
             super().on_header(name, value)
+
+    def _count_head(self, part: bytes) -> None:
+        self._head_bytes += len(part) + LINE_BYTES
+        if self._head_bytes > HEAD_BYTES:
+            raise ValueError  # ends the parsing, as whatever is no HTTP does
 
     def on_headers_complete(self) -> None:
         self._in_head, self._unparsed = False, 0
@@ -98,7 +116,8 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(ApiError(400, "invalid_value", "this is not HTTP/1.1"))
+        too_large = self._head_bytes > HEAD_BYTES
+        self._refuse(_head_too_large() if too_large else ApiError(400, "invalid_value", "this is not HTTP/1.1"))
 
     def _refuse(self, error: ApiError) -> None:
         """Answer below ASGI, unless another answer is under way, and close."""
@@ -131,6 +150,27 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()  # closing would wait for the client
         else:
             self._watch_progress(waiting)
+
+
+def _head_too_large() -> ApiError:
+    return ApiError(413, "request_too_large", f"the request's head is larger than {HEAD_BYTES} bytes")
+
+
+def _handshake_fault(method: str, headers: Headers) -> ApiError | None:
+    """What is wrong with a request for a WebSocket (RFC 6455 §4.2.1); uvicorn would say so in plain text."""
+    if method != "GET":
+        error = ApiError(405, "method_not_allowed", "a WebSocket is opened with GET")
+        error.headers = {"Allow": "GET"}
+        return error
+    if headers.get("sec-websocket-version") != "13":
+        error = ApiError(400, "invalid_value", "only version 13 of WebSockets is spoken here")
+        error.headers = {"Sec-WebSocket-Version": "13"}
+        return error
+    try:
+        key = base64.b64decode(headers.get("sec-websocket-key", ""), validate=True)
+    except ValueError:
+        key = b""
+    return None if len(key) == 16 else ApiError(400, "invalid_value", "Sec-WebSocket-Key must be 16 bytes in base64")
 
 
 def _wire(response: Response) -> bytes:

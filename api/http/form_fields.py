@@ -25,6 +25,10 @@ def optional_text(form: FormData, field: str, most: int) -> str:
 
 
 def form_schema(required: tuple[str, ...], **fields: dict[str, Any]) -> dict[str, Any]:
-    """`openapi_extra` of a route that takes a form of these fields."""
-    schema = {"type": "object", "required": list(required), "properties": fields}
+    """`openapi_extra` of a route that takes a form of these fields, which are texts unless they say otherwise."""
+    schema = {
+        "type": "object",
+        "required": list(required),
+        "properties": {name: {"type": "string"} | field for name, field in fields.items()},
+    }
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 import traceback
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,6 +15,7 @@ from speechmill.infra.keys import new_id
 
 log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_UNLOGGED = frozenset({"/health", "/health/ready", "/ping", "/metrics"})
 _STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 
@@ -30,13 +32,29 @@ class RequestId:
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else new_id("req")
 
+        status, began = 0, time.monotonic()
+
         async def stamped(message: Message) -> None:
+            nonlocal status
             if message["type"] in _STARTS:
                 message.setdefault("headers", [])
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                status = message.get("status", 101)
             await send(message)
 
-        await self._app({**scope, "speechmill.request_id": request_id}, receive, stamped)
+        try:
+            await self._app({**scope, "speechmill.request_id": request_id}, receive, stamped)
+        finally:
+            if scope["path"] not in _UNLOGGED:
+                facts = {"method": scope.get("method", "WEBSOCKET"), "route": _route(scope["path"]), "status": status}
+                took = round(time.monotonic() - began, 3)
+                log.info("answered", extra={"request_id": request_id, **facts, "s": took})
+
+
+def _route(path: str) -> str:
+    """The path without what users chose: names of voices stand behind the third part."""
+    parts = path.split("/")
+    return "/".join(parts[:4]) + ("/…" if len(parts) > 4 else "")
 
 
 class LastResort:

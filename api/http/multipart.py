@@ -29,14 +29,12 @@ async def read_form(
 ) -> AsyncIterator[FormData]:
     """The fields and files of a multipart body; the files are closed behind the block.
 
-    Raises ApiError 400 for a broken body, 408 for a slow one, 413 `file_too_large` for one with more than
-    `max_file_bytes` in a file, or much more than that in all, 415 for any other media type.
+    Raises ApiError 400 for a broken body and for a name that comes twice, 408 for a slow one, 413 `file_too_large` for
+    one with more than `max_file_bytes` in a file, or much more than that in all, 415 for any other media type.
     """
     form = await _parse(request, max_file_bytes, max_files, max_fields)
     try:
-        for _, part in form.multi_items():
-            if isinstance(part, UploadFile) and (part.size or 0) > max_file_bytes:
-                raise file_too_large(max_file_bytes)
+        _check_parts(form, max_file_bytes)
         yield form
     finally:
         await form.close()
@@ -63,6 +61,16 @@ def file_too_large(limit_bytes: int, param: str | None = None) -> ApiError:
     error = ApiError(413, "file_too_large", f"the file is larger than {limit_bytes} bytes", param)
     error.headers = {"Connection": "close"}
     return error
+
+
+def _check_parts(form: FormData, max_file_bytes: int) -> None:
+    seen = set()
+    for name, part in form.multi_items():
+        if name in seen:
+            raise ApiError(400, "invalid_value", "the multipart body has two parts of the same name", name)
+        seen.add(name)
+        if isinstance(part, UploadFile) and (part.size or 0) > max_file_bytes:
+            raise file_too_large(max_file_bytes, name)
 
 
 async def _parse(request: Request, max_file_bytes: int, max_files: int, max_fields: int) -> FormData:

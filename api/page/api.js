@@ -16,7 +16,7 @@ export async function call(path, options = {}) {
   while (response.status === 401) {
     const failure = await failureOf(response);
     // another call may have asked meanwhile
-    if (currentKey() === key && !(await askForKey(failure.message))) throw failure;
+    if (currentKey() === key && !(await askForKey(failure.code))) throw failure;
     key = currentKey();
     response = await send(path, options, key);
   }
@@ -26,6 +26,11 @@ export async function call(path, options = {}) {
 
 export async function callJson(path, options) {
   return (await call(path, options)).json();
+}
+
+/** Whether the server wants another key than there is. It may show its lists to everybody all the same. */
+export async function isTurnedAway() {
+  return (await send("v1/files?limit=1", {}, currentKey())).status === 401;
 }
 
 /** Options of a POST: JSON, or a form where files go along. */

@@ -1,12 +1,14 @@
 /** The page: what the buttons and keys do, and what is told of a speech while it goes on. */
 
-import { callJson, Failure } from "./api.js";
+import { callJson, Failure, isTurnedAway } from "./api.js";
 import { element, make } from "./dom.js";
 import { Form } from "./form.js";
+import { askForKey, currentKey } from "./key.js";
 import { Player } from "./player.js";
 import { listen, wholeFile } from "./speech.js";
 import { listVoices, setUpVoices, showVoices, tell } from "./voices.js";
 import { Waveform } from "./waveform.js";
+import { showFailure } from "./words.js";
 
 const REFRESH_MS = 5000;
 const form = new Form();
@@ -83,7 +85,7 @@ function begin(words, work) {
 }
 
 async function run(own, words, work) {
-  element("error").hidden = true;
+  hideError();
   element("stop").disabled = false;
   say(words);
   try {
@@ -107,9 +109,21 @@ function stop() {
 function follow({ position, underruns, finished }) {
   wave.position = position;
   element("position").value = position;
+  tellPosition();
   figure("played", position, seconds);
   figure("gaps", underruns, String);
   if (finished) pause();
+}
+
+function seek() {
+  player.seek(Number(element("position").value));
+  tellPosition();
+}
+
+/** For those who do not see the slider: frames say nothing. */
+function tellPosition() {
+  const [position, end] = [Number(element("position").value), received()].map(seconds);
+  element("position").ariaValueText = `${position} of ${end}`;
 }
 
 function play() {
@@ -139,8 +153,11 @@ function say(words) {
 function showError(error) {
   if (!(error instanceof Failure)) console.error(error);
   say("");
-  element("error").textContent = error.code ? `${error.message} (${error.code})` : error.message;
-  element("error").hidden = false;
+  showFailure(element("error"), error);
+}
+
+function hideError() {
+  element("error").hidden = true;
 }
 
 function figure(id, value, shown) {
@@ -162,7 +179,7 @@ const seconds = (frames) => `${(frames / player.sampleRate).toFixed(2)} s`;
 
 async function load() {
   try {
-    await Promise.all([loadModels(), loadVoices()]);
+    await Promise.all([loadModels(), loadVoices(), checkKey()]);
   } catch (error) {
     showError(error);
   }
@@ -178,6 +195,15 @@ async function loadVoices() {
   showVoices(voices);
 }
 
+async function checkKey() {
+  const isNeeded = await isTurnedAway();
+  element("key-note").hidden = !isNeeded;
+  element("key-note").classList.toggle("error", isNeeded && Boolean(currentKey()));
+  element("key-state").textContent = currentKey()
+    ? "This server does not know your API key."
+    : "This server asks for an API key before it speaks.";
+}
+
 async function voiceChanged(name) {
   await loadVoices();
   if (!name) return;
@@ -188,14 +214,16 @@ async function voiceChanged(name) {
 // ---- Wiring
 
 const speakNow = () => begin("Waiting for the first audio…", speak);
+for (const id of ["text", "settings"]) element(id).addEventListener("input", hideError);
 element("speak").addEventListener("click", speakNow);
 element("stop").addEventListener("click", stop);
 element("download").addEventListener("click", () => begin("Making the file…", download));
 element("play").addEventListener("click", () => (isPlaying ? pause() : play()));
-element("position").addEventListener("input", ({ target }) => player.seek(Number(target.value)));
+element("position").addEventListener("input", seek);
+element("give-key").addEventListener("click", () => askForKey(currentKey() ? "invalid_api_key" : "missing_api_key"));
 document.addEventListener("keydown", (event) => {
   if (element("key-dialog").open || event.repeat) return;
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) speakNow();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) element("speak").click();
   if (event.key === "Escape") stop();
 });
 addEventListener("keychange", load);

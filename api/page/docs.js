@@ -1,30 +1,16 @@
-/** The API's description, from `GET /openapi.json`, and what each model takes, from `GET /v1/models`. */
+/** The API's description, from `GET /openapi.json`. */
 
 import { callJson } from "./api.js";
 import { curlOf } from "./curl.js";
 import { element, make } from "./dom.js";
+import { prose, spans } from "./markdown.js";
+import { showModels } from "./models.js";
 import { describe, fieldsOf } from "./schema.js";
+import { table } from "./table.js";
+import { showFailure } from "./words.js";
 
-const COLUMNS = ["Name", "Takes", "Meaning", "Example"];
-const MODEL_COLUMNS = {
-  Model: ({ id, description }) => [make("code", {}, id), make("span", { className: "hint" }, description)],
-  Status: ({ status }) => status.replace("_", " "),
-  Voices: ({ capabilities: can }) => can.voice_kinds.join(", ") || "–",
-  Recording: ({ capabilities: can }) => need(can.ref_audio),
-  Transcript: ({ capabilities: can }) => need(can.ref_text.replaceAll("_", " ")),
-  Instructions: ({ capabilities: can }) => yes(can.instructions),
-  Languages: ({ capabilities: { languages } }) => (languages.length > 4 ? `${languages.length}` : languages.join(", ")),
-  "Takes language": ({ capabilities: can }) => yes(can.language),
-  Speed: ({ capabilities: can }) => (can.speed ? can.speed_range.join(" to ") : "–"),
-  Duration: ({ capabilities: can }) => need(can.duration.replaceAll("_", " ")),
-  "Word times": ({ capabilities: can }) => yes(can.word_timestamps),
-  "Sample rate": ({ capabilities: can }) => `${can.native_sample_rate} Hz`,
-  "Extra parameters": ({ capabilities: can }) => listed(Object.keys(can.extra_params)),
-};
-
-const need = (word) => (word === "none" ? "–" : word);
-const yes = (does) => (does ? "yes" : "–");
-const listed = (names) => (names.length ? names.flatMap((name) => [make("code", {}, name), " "]) : "–");
+const COLUMNS = ["Name", "Type", "Meaning", "Example"];
+const wide = matchMedia("(min-width: 52rem)");
 const idOf = (method, path) => `${method}${path.replace(/[^A-Za-z0-9]+/g, "-")}`;
 
 async function showRoutes() {
@@ -36,7 +22,8 @@ async function showRoutes() {
     element("contents").append(heading.cloneNode(true), ...routes.map(link));
     element("routes").append(make("section", {}, heading, ...routes.map((route) => section(route, root))));
   }
-  element("errors").replaceChildren(fieldTable(fieldsOf(root.components.schemas.Error, root)));
+  const { Error: error } = root.components.schemas;
+  element("errors").replaceChildren(fieldTable(fieldsOf(error, root)), ...prose(error.description ?? ""));
   openTarget();
 }
 
@@ -58,7 +45,7 @@ function section({ method, path, operation }, root) {
   const heading = make(
     "summary",
     {},
-    make("span", { className: "method" }, method),
+    make("span", { className: "method" }, isSocket(operation) ? "ws" : method),
     make("span", { className: "path" }, path),
     make("span", { className: "hint" }, operation.summary ?? ""),
   );
@@ -67,11 +54,16 @@ function section({ method, path, operation }, root) {
     { className: "route", id: idOf(method, path), data: { method, path } },
     heading,
     ...prose(operation.description ?? ""),
-    command(curlOf(new URL(".", location.href).href.replace(/\/$/, ""), method, path, operation, root)),
+    ...command(method, path, operation, root),
     ...parameterTable(operation, root),
     ...bodyTables(operation, root),
     ...answers(operation, root),
   );
+}
+
+/** OpenAPI has no WebSockets; one stands there as the request that opens it. */
+function isSocket({ responses }) {
+  return "101" in responses;
 }
 
 function parameterTable({ parameters = [] }, root) {
@@ -94,54 +86,41 @@ function bodyTables({ requestBody }, root) {
 /** Errors are the same everywhere and have a section of their own. */
 function answers({ responses }, root) {
   const good = Object.entries(responses).filter(([status]) => status.startsWith("2"));
-  return good.flatMap(([status, { content = {} }]) => {
+  return good.flatMap(([status, { content = {}, headers = {} }]) => {
     const types = Object.keys(content).flatMap((type) => [" ", make("code", {}, type)]);
     const rows = Object.values(content).flatMap(({ schema }) => (schema ? fieldsOf(schema, root) : []));
-    return [make("h3", {}, `Answer ${status}`, ...types), ...(rows.length ? [fieldTable(rows)] : [])];
+    const told = Object.entries(headers).map(([name, header]) => ({
+      ...describe(header.schema, root),
+      name,
+      description: header.description,
+    }));
+    return [
+      make("h3", {}, `Answer ${status}`, ...types),
+      ...(rows.length ? [fieldTable(rows)] : []),
+      ...(told.length ? [make("h3", {}, `Headers of answer ${status}`), fieldTable(told)] : []),
+    ];
   });
 }
 
 function fieldTable(fields) {
-  const rows = fields.map((field) =>
-    make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, make("code", {}, field.name), ...(field.isRequired ? [" required"] : [])),
-      make("td", {}, [field.type, field.bounds].filter(Boolean).join("; "), ...fallback(field.default)),
-      make("td", { className: "wide" }, ...spans(field.description)),
-      make("td", {}, ...json(field.example)),
-    ),
-  );
-  return make("div", { className: "scroll" }, make("table", {}, head(COLUMNS), make("tbody", {}, ...rows)));
+  const rows = fields.map((field) => [
+    [make("code", {}, field.name), ...(field.isRequired ? [" required"] : [])],
+    [[field.type, field.bounds].filter(Boolean).join("; "), ...fallback(field.default)],
+    spans(field.description),
+    json(field.example),
+  ]);
+  return table(COLUMNS, rows);
 }
 
-function head(names) {
-  return make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name))));
-}
-
-function command(text) {
+function command(method, path, operation, root) {
+  if (isSocket(operation)) return [];
+  const text = curlOf(new URL(".", location.href).href.replace(/\/$/, ""), method, path, operation, root);
   const copy = make("button", { type: "button", className: "quiet", hidden: !navigator.clipboard }, "Copy");
   copy.addEventListener("click", async () => {
     await navigator.clipboard.writeText(text);
     copy.textContent = "Copied";
   });
-  return make("div", { className: "curl" }, make("pre", {}, text), copy);
-}
-
-async function showModels() {
-  const { data } = await callJson("v1/models");
-  const cells = (model) => Object.values(MODEL_COLUMNS).map((cell) => make("td", {}, ...[cell(model)].flat()));
-  const rows = data.map((model) => make("tr", { data: { model: model.id } }, ...cells(model)));
-  element("models").replaceChildren(head(Object.keys(MODEL_COLUMNS)), make("tbody", {}, ...rows));
-}
-
-function prose(text) {
-  return text.split(/\n\s*\n/).map((paragraph) => make("p", {}, ...spans(paragraph.trim())));
-}
-
-/** Text between backticks is code. */
-function spans(text) {
-  return text.split("`").map((part, index) => (index % 2 ? make("code", {}, part) : part));
+  return [make("div", { className: "curl" }, make("pre", {}, text), copy)];
 }
 
 function fallback(value) {
@@ -163,10 +142,17 @@ async function load() {
   try {
     await Promise.all([showRoutes(), showModels()]);
   } catch (error) {
-    element("error").textContent = error.message;
-    element("error").hidden = false;
+    showFailure(element("error"), error);
   }
 }
 
+/** Beside the text where there is room for both, else folded above it. */
+function foldContents() {
+  element("contents").open = wide.matches;
+}
+
 addEventListener("hashchange", openTarget);
+wide.addEventListener("change", foldContents);
+element("contents").addEventListener("click", ({ target }) => target.matches("a") && foldContents());
+foldContents();
 load();

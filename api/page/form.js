@@ -1,10 +1,12 @@
 /** The settings beside the text. Which there are is up to the chosen model: `capabilities` in `GET /v1/models`. */
 
-import { element } from "./dom.js";
+import { element, make } from "./dom.js";
 import { extraValues, showExtra } from "./extra.js";
+import { offerUpload } from "./voices.js";
 
 const GROUPS = { builtin: "Built in", precomputed: "Prepared", uploaded: "Uploaded" };
 const STATUS = { loading: "is loading", no_workers: "has no workers now", draining: "is shutting down" };
+const TEXT = "speechmill.text"; // kept over a reload of this tab
 const text = (id) => element(id).value.trim();
 
 export class Form {
@@ -13,7 +15,11 @@ export class Form {
 
   constructor() {
     element("model").addEventListener("change", () => this.#showModel());
-    element("text").addEventListener("input", () => this.#showCount());
+    element("text").value = sessionStorage.getItem(TEXT) ?? "";
+    element("text").addEventListener("input", () => {
+      this.#showText();
+      sessionStorage.setItem(TEXT, element("text").value);
+    });
     element("speed").addEventListener("input", showSpeed);
   }
 
@@ -85,7 +91,8 @@ export class Form {
     showSpeed();
     this.#showStatus();
     this.#showVoices();
-    this.#showCount();
+    this.#showText();
+    offerUpload(this.model, this.#models);
   }
 
   #showStatus() {
@@ -97,22 +104,31 @@ export class Form {
     const before = text("voice");
     const { id, alias_of: original, capabilities } = this.model ?? {};
     const usable = this.#voices.filter((voice) => voice.models.includes(original ?? id));
-    const first = capabilities?.default_voice ? `Default (${capabilities.default_voice})` : "None";
-    element("voice").replaceChildren(new Option(first, ""));
+    const standard = capabilities?.default_voice;
+    const optionOf = ({ name }) => (name === standard ? new Option(`${name} (default)`, "") : new Option(name));
+    const isListed = usable.some(({ name }) => name === standard);
+    element("voice").replaceChildren(...(isListed ? [] : [new Option(standard ? "Default" : "None", "")]));
     for (const [source, label] of Object.entries(GROUPS)) {
-      const group = Object.assign(document.createElement("optgroup"), { label });
-      group.append(...usable.filter((voice) => voice.source === source).map(({ name }) => new Option(name, name)));
-      if (group.children.length) element("voice").append(group);
+      const options = usable.filter((voice) => voice.source === source).map(optionOf);
+      if (options.length) element("voice").append(make("optgroup", { label }, ...options));
     }
-    this.chooseVoice(before);
+    if (!this.chooseVoice(before)) this.chooseVoice("");
   }
 
-  #showCount() {
-    const most = this.model?.capabilities.max_input_chars;
+  /** How long the text is; what cannot be spoken cannot be asked for. */
+  #showText() {
+    const most = this.model?.capabilities.max_input_chars ?? 0;
     const count = [...text("text")].length;
-    element("count").textContent = `${count.toLocaleString()}${most ? ` of ${most.toLocaleString()}` : ""} characters`;
+    element("count").textContent = this.model ? told(count, most) : "";
     element("count").classList.toggle("over", count > most);
+    for (const id of ["speak", "download"]) element(id).disabled = !count || count > most;
   }
+}
+
+function told(count, most) {
+  const [length, limit, excess] = [count, most, count - most].map((number) => number.toLocaleString());
+  if (!count) return `Type a text first: up to ${limit} characters.`;
+  return `${length} of ${limit} characters${count > most ? `: shorten the text by ${excess} to have it spoken` : ""}`;
 }
 
 function labelOf({ id, status }) {

@@ -6,7 +6,10 @@ const NAME = "speechmill.key";
 const FORM = `
   <form>
     <h2 id="key-title">API key</h2>
-    <p class="hint" id="key-why"></p>
+    <p class="error" id="key-wrong" role="alert" hidden>This server does not know that key.</p>
+    <p class="hint">
+      <span id="key-why"></span> Whoever runs it makes one with <code>speechmill keys create</code>.
+    </p>
     <div class="field">
       <label for="key">Key</label>
       <input type="password" id="key" autocomplete="off" spellcheck="false" placeholder="sk-…">
@@ -22,17 +25,21 @@ let asking = null;
 
 export const currentKey = () => sessionStorage.getItem(NAME) ?? "";
 
-/** Show the dialog, once however many ask; whether a key was given. `why` is shown above the field. */
-export function askForKey(why = "") {
-  asking ??= ask(why).finally(() => (asking = null));
+/** Show the dialog, once however many ask; whether a key was given. `code` is the API's, where it refused the last. */
+export function askForKey(code = "") {
+  asking ??= ask(code).finally(() => (asking = null));
   return asking;
 }
 
-function ask(why) {
-  element("key-why").textContent = why;
+function ask(code) {
+  const isWrong = code === "invalid_api_key";
+  element("key-wrong").hidden = !isWrong;
+  element("key-why").textContent = `${code ? "This server asks" : "A server may ask"} for an API key.`;
   element("key").value = currentKey();
+  element("key").ariaInvalid = isWrong;
   dialog.returnValue = "";
   dialog.showModal();
+  element("key").select();
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "given"), { once: true });
   });

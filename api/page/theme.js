@@ -9,8 +9,8 @@
     const button = document.getElementById("theme");
     const show = () => {
       const name = root.dataset.theme;
-      button.textContent = name[0].toUpperCase() + name.slice(1);
-      button.ariaLabel = button.title = `Theme: ${name}`;
+      button.textContent = button.ariaLabel = `Theme: ${name}`;
+      button.title = "Colours: as the system has them (auto), light or dark";
     };
     button.addEventListener("click", () => {
       root.dataset.theme = NAMES[(NAMES.indexOf(root.dataset.theme) + 1) % NAMES.length];

@@ -2,9 +2,11 @@
 
 import { call, callJson, Failure, posting } from "./api.js";
 import { element, make } from "./dom.js";
+import { showFailure } from "./words.js";
 
 const PATH = "v1/audio/voices";
 const MOST = 1000;
+const either = new Intl.ListFormat("en", { type: "disjunction" });
 
 /** Every voice that can be named. Throws Failure. */
 export async function listVoices() {
@@ -18,6 +20,7 @@ export function setUpVoices(onChange) {
     event.preventDefault();
     attempt(() => upload(onChange));
   });
+  element("upload").addEventListener("input", () => (element("voice-error").hidden = true));
   element("voices").addEventListener("click", ({ target }) => {
     const { id, name } = target.dataset;
     if (id && confirm(`Delete the voice ${name}?`)) attempt(() => remove(id, name, onChange));
@@ -49,6 +52,18 @@ export function showVoices(voices) {
   const own = voices.filter((voice) => voice.source === "uploaded");
   element("no-voices").hidden = own.length > 0;
   element("voices").replaceChildren(...own.map(item));
+}
+
+/** Show the form if the chosen model can speak with what it makes; else say which of the models can. */
+export function offerUpload(chosen, models) {
+  const takesOwn = (model) => model.capabilities.voice_kinds.includes("uploaded");
+  const able = models.filter((model) => !model.alias_of && takesOwn(model)).map(({ id }) => id);
+  const isAble = Boolean(chosen) && takesOwn(chosen);
+  element("upload").hidden = !isAble;
+  element("no-upload").hidden = isAble;
+  element("no-upload").textContent = able.length
+    ? `${chosen.id} cannot speak with uploaded voices. To use your own, choose ${either.format(able)}.`
+    : "No model here can speak with uploaded voices.";
 }
 
 /** Say in the panel what became of what the user did. */
@@ -86,8 +101,7 @@ async function attempt(work) {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     tell("");
-    element("voice-error").textContent = error.code ? `${error.message} (${error.code})` : error.message;
-    element("voice-error").hidden = false;
+    showFailure(element("voice-error"), error);
   } finally {
     element("save-voice").disabled = false;
   }

@@ -38,7 +38,8 @@ async def decode_clip(data: bytes, settings: Settings, param: str = "ref_audio")
         raise invalid("it is no wav, mp3, flac, ogg, aac, m4a, mp4 or webm", param)
     shortest, longest = limits.ref_audio_seconds
     loop = asyncio.get_running_loop()
-    clip = await loop.run_in_executor(_CHILDREN, _decode, data, container, longest)
+    sound = data if container == "mp3" else data[_id3_end(data) :]  # other demuxers do not look for a tag
+    clip = await loop.run_in_executor(_CHILDREN, _decode, sound, container, longest)
     if isinstance(clip, str):
         raise invalid(clip, param)
     if clip.seconds < shortest:
@@ -58,8 +59,7 @@ def too_large(limits: Limits, param: str) -> ApiError:
 
 def sniff(data: bytes) -> str | None:
     """The demuxer for what these bytes begin with, or None. What a client says of its type is not asked."""
-    tagged = data.startswith(b"ID3")
-    start = _id3_end(data) if tagged else 0
+    start = _id3_end(data)
     head = data[start : start + _LONGEST_MAGIC]
     if head[:4] in (b"RIFF", b"RF64") and head[8:] == b"WAVE":
         return "wav"
@@ -70,11 +70,13 @@ def sniff(data: bytes) -> str | None:
             return container
     if len(head) > 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
         return _mpeg(head[1], head[2])
-    return "mp3" if tagged else None
+    return "mp3" if start else None
 
 
 def _id3_end(data: bytes) -> int:
-    """Its size stands in four times seven bits."""
+    """Where an ID3 tag at the beginning ends; 0 without one. Its size stands in four times seven bits."""
+    if not data.startswith(b"ID3"):
+        return 0
     size = 0
     for byte in data[6:_ID3_HEAD]:
         size = size << 7 | byte & 0x7F

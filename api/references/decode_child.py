@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 MAX_CHANNELS = 8
 RATES = range(8_000, 192_001)
-
+PADDED = ("aac", "mp4")
+"""Containers of AAC, which comes in whole frames: up to two of them at its ends were never recorded."""
+PADDING = 2 * 1024
 
 _SHAPE = struct.pack("<HHIIHH", 1, 1, 8000, 16000, 2, 16)
 _SILENCE = b"RIFF" + struct.pack("<I4s4sI16s4sI8x", 44, b"WAVE", b"fmt ", 16, _SHAPE, b"data", 8)
@@ -93,7 +95,10 @@ def decode(data: bytes, container: str, max_seconds: float) -> tuple[int, NDArra
             break
     if not length:
         raise Fault("nothing in it can be decoded")
-    return rate, np.nan_to_num(np.concatenate(parts), nan=0.0, posinf=0.0, neginf=0.0)
+    most = round(max_seconds * rate)
+    if container in PADDED and length <= most + PADDING:
+        length = min(length, most)
+    return rate, np.nan_to_num(np.concatenate(parts)[:length], nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def answer(payload: bytes = b"", **head: int | str) -> None:

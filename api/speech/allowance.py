@@ -2,12 +2,14 @@
 
 import contextlib
 import math
+from collections.abc import AsyncIterator
 
 from redis.exceptions import RedisError
 
 from speechmill.api.callers import Caller
-from speechmill.api.errors import limited
+from speechmill.api.errors import ApiError, limited, translate
 from speechmill.api.farm import FarmState
+from speechmill.infra.errors import Overloaded
 from speechmill.infra.quota import Charged, account, charge, rise, sit
 
 _GRACE_S = 30.0
@@ -73,18 +75,30 @@ class Allowance:
                 await self._farm.client.run(account(self._caller.key, back, round(audio_s * 1000)))
 
 
-async def left(farm: FarmState, caller: Caller) -> dict[str, str]:
-    """Headers for an answer that takes nothing. Raises ApiError 429 where nothing is left to take, so that a key
-    cannot have recordings fetched and decoded for requests that will be refused.
+@contextlib.asynccontextmanager
+async def limits_told(farm: FarmState, caller: Caller) -> AsyncIterator[None]:
+    """Errors within tell what is left of the key's limits.
+
+    Raises ApiError 429 where nothing is left to take, so that a key cannot have recordings fetched and decoded for
+    requests that will be refused.
     """
-    if not any(caller.limits.model_dump().values()):
-        return {}
-    asked = await farm.client.run(charge(caller.key, caller.limits, 0, 0))
-    headers = _left(caller, asked)
-    if asked.requests_left == 0:
+    headers = await standing(farm, caller)
+    if headers.get("x-ratelimit-remaining-requests") == "0":
         wait_s = 60 / caller.limits.requests_per_minute
         raise limited(_CODES["requests"], _message("requests"), wait_s, headers)
-    return headers
+    try:
+        yield
+    except (ApiError, Overloaded) as error:
+        told = translate(error)
+        told.headers = headers | told.headers
+        raise told from None
+
+
+async def standing(farm: FarmState, caller: Caller) -> dict[str, str]:
+    """Headers for an answer that takes nothing."""
+    if not any(caller.limits.model_dump().values()):
+        return {}
+    return _left(caller, await farm.client.run(charge(caller.key, caller.limits, 0, 0)))
 
 
 def _message(verdict: str) -> str:

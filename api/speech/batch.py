@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 from redis.exceptions import RedisError
 
@@ -15,6 +15,7 @@ from speechmill.api.errors import ApiError, error_object, translate
 from speechmill.api.farm import FarmState
 from speechmill.api.http.body import read_object
 from speechmill.api.speech import validate
+from speechmill.api.speech.allowance import limits_told, standing
 from speechmill.api.speech.buffered import write_whole
 from speechmill.api.speech.call import ClientGone, SpeechCall
 from speechmill.api.speech.orders import Asker, make_order
@@ -26,6 +27,8 @@ from speechmill.infra.keys import new_id
 router = APIRouter(tags=["speech"])
 ROUTE = "/v1/audio/speech/batch"
 _STREAM_FIELDS = ("stream", "stream_format")
+_SAME = ({"voice", "speaker"}, {"ref_audio", "references", "speaker_embedding"})
+"""Fields that say the same in different ways: an item that has one has no use for the defaults' others."""
 
 
 class BatchBody(SpeechOptions):
@@ -49,24 +52,19 @@ class BatchBody(SpeechOptions):
         }
     },
 )
-async def speech_batch(request: Request, caller: Annotated[Caller, Depends(needs("speech"))]) -> dict[str, Any]:
+async def speech_batch(
+    request: Request, response: Response, caller: Annotated[Caller, Depends(needs("speech"))]
+) -> dict[str, Any]:
     """All items are spoken at the same time. One that fails says so in its place and harms no other."""
     farm: FarmState = request.app.state.farm
-    fields = await read_object(request, farm.settings.limits.body_bytes)
-    body = validate.parse(BatchBody, fields)
-    if not body.items:
-        raise ApiError(400, "invalid_value", "items holds nothing", "items")
-    if len(body.items) > farm.settings.limits.batch_items:
-        message = f"items holds {len(body.items)}; at most {farm.settings.limits.batch_items} are taken"
-        raise ApiError(400, "too_many_items", message, "items")
-    _refuse_streaming(fields)
-    if (fields.get("input")) is not None:
-        raise ApiError(400, "unsupported_parameter", "every item has an input of its own", "input")
-    asker = Asker(farm, caller, request)
-    if body.model is not None or any(_is_object(item) and item.get("model") is None for item in body.items):
-        asker.model(body.model)
-    defaults = {name: value for name, value in fields.items() if name != "items"}
-    results = await _speak_all(asker, request, [_with(defaults, item) for item in body.items])
+    async with limits_told(farm, caller):
+        fields = await read_object(request, farm.settings.limits.body_bytes)
+        asker = Asker(farm, caller, request)
+        items, ignored = _items(asker, fields)
+        results = await _speak_all(asker, request, items)
+    response.headers.update(await standing(farm, caller))
+    if ignored:
+        response.headers["X-Ignored-Params"] = ", ".join(ignored[: validate.MAX_IGNORED])
     done = sum(result["status"] == "success" for result in results)
     return {
         "id": new_id("speech-batch").replace("batch_", "batch-"),
@@ -77,6 +75,24 @@ async def speech_batch(request: Request, caller: Annotated[Caller, Depends(needs
     }
 
 
+def _items(asker: Asker, fields: dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """What is to be spoken, with the defaults, and the names that say nothing here. Raises ApiError."""
+    if fields.pop("input", None) is not None:
+        raise ApiError(400, "unsupported_parameter", "every item has an input of its own", "input")
+    body, most = validate.parse(BatchBody, fields), asker.farm.settings.limits.batch_items
+    if not body.items:
+        raise ApiError(400, "invalid_value", "items holds nothing", "items")
+    if len(body.items) > most:
+        message = f"items holds {len(body.items)}; at most {most} are taken"
+        raise ApiError(400, "too_many_items", message, "items")
+    _refuse_streaming(fields)
+    ignored = validate.unknown_fields(body, asker.strict)
+    if body.model is not None or any(_is_object(item) and item.get("model") is None for item in body.items):
+        asker.model(body.model)
+    defaults = {name: value for name, value in fields.items() if name != "items"}
+    return [_with(defaults, item) for item in body.items], ignored
+
+
 def _is_object(item: Any) -> bool:
     return isinstance(item, dict)
 
@@ -85,7 +101,9 @@ def _with(defaults: dict[str, Any], item: Any) -> Any:
     """The item, and for what it does not say the defaults."""
     if not _is_object(item):
         return item
-    return {**defaults, **{name: value for name, value in item.items() if value is not None}}
+    own = {name: value for name, value in item.items() if value is not None}
+    replaced = set[str]().union(*(names for names in _SAME if names & own.keys()))
+    return {name: value for name, value in defaults.items() if name not in replaced} | own
 
 
 def _refuse_streaming(fields: Mapping[str, Any]) -> None:

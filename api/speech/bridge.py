@@ -29,11 +29,19 @@ _BODY = {
                     "type": "object",
                     "required": ["text"],
                     "properties": {
-                        "text": {"type": "string", "description": "The text to speak."},
-                        "model_id": {"type": "string", "description": "A served model; theirs mean the default."},
-                        "language_code": {"type": "string", "description": "ISO 639-1."},
-                        "voice_settings": {"type": "object", "description": "`speed` counts."},
-                        "seed": {"type": "integer"},
+                        "text": {"type": "string", "description": "The text to speak.", "examples": ["Hello."]},
+                        "model_id": {
+                            "type": "string",
+                            "description": "A served model; theirs mean the default.",
+                            "examples": ["eleven_multilingual_v2"],
+                        },
+                        "language_code": {"type": "string", "description": "ISO 639-1.", "examples": ["en"]},
+                        "voice_settings": {
+                            "type": "object",
+                            "description": "`speed` counts.",
+                            "examples": [{"speed": 1.1}],
+                        },
+                        "seed": {"type": "integer", "description": "Same seed, same audio.", "examples": [7]},
                     },
                 }
             }

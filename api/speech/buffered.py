@@ -85,7 +85,7 @@ def _facts(call: SpeechCall, frames: int, marks: Sequence[WordMark]) -> dict[str
 
 def _server_timing(timing: Timing) -> str:
     first, total = timing.first - timing.accepted, time.monotonic() - timing.accepted
-    parts = {"queue": timing.queued_s, "first": first, "total": total}
+    parts = {"queue": timing.queued_s or 0.0, "first": first, "total": total}
     return ", ".join(f"{name};dur={seconds * 1000:.1f}" for name, seconds in parts.items())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
+from redis.exceptions import RedisError
 from starlette.types import Receive
 
 from speechmill.api.callers import Caller
@@ -41,7 +42,7 @@ class Timing:
     """Moments of one call, on the monotonic clock."""
 
     accepted: float = field(default_factory=time.monotonic)
-    queued_s: float = 0.0
+    queued_s: float | None = None
     first: float = 0.0
     audio_s: float = 0.0
     gap_s: float = 0.0
@@ -185,13 +186,20 @@ class SpeechCall:
             code = REASONS[self._reason]
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
         await self._stack.aclose()
+        if self.done:
+            with contextlib.suppress(RedisError):
+                await self.note_queue()
         await self.allowance.settle(accepted=self._submitted, audio_s=self.timing.audio_s)
 
     async def note_queue(self) -> None:
         """Look up how long the job waited for its first worker."""
+        if self.timing.queued_s is not None:
+            return
         record = await self.farm.client.read_hash(self.farm.client.keys.job(self.job))
         if b"started" in record:
+            card = self.order.card
             self.timing.queued_s = (int(record[b"started"]) - int(record[b"created"])) / 1000
+            self.farm.metrics.queue_wait.labels(card.id, card.stages[0].name).observe(self.timing.queued_s)
 
     def observe(self, status: int) -> None:
         """Count the call."""
@@ -199,7 +207,10 @@ class SpeechCall:
         model = wanted.card.id
         labels = (self._route, model, wanted.audio_format, wanted.mode, str(status))
         metrics.requests.labels(*labels).inc()
-        metrics.total.labels(model, wanted.mode).observe(time.monotonic() - timing.accepted)
+        took_s = time.monotonic() - timing.accepted
+        metrics.total.labels(model, wanted.mode).observe(took_s)
+        if self.done and timing.audio_s:
+            metrics.rtf.labels(model).observe(took_s / timing.audio_s)
         metrics.audio.labels(model).inc(timing.audio_s)
         if timing.first:
             metrics.first_audio.labels(model, wanted.mode).observe(timing.first - timing.accepted)

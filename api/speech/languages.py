@@ -1,8 +1,7 @@
 """What a request's `language` means: a language's English name in any case, or a BCP-47 tag (speech_api §1.1)."""
 
-from collections.abc import Sequence
-
 from speechmill.api.errors import ApiError
+from speechmill.models.card import ModelCard
 
 AUTO = "Auto"
 _NAMES = {
@@ -22,15 +21,16 @@ _NAMES = {
 }  # fmt: skip
 
 
-def choose_language(asked: str | None, accepted: Sequence[str], model: str) -> str | None:
-    """One of `accepted`, or None for the model to find out. Raises ApiError 400 `invalid_value`."""
+def choose_language(asked: str | None, card: ModelCard) -> str | None:
+    """One of the card's languages, or None for the model to find out. Raises ApiError 400 `invalid_value`."""
     wanted = (asked or AUTO).strip().casefold()
     if wanted in ("", AUTO.casefold()):
         return None
-    by_name = {name.casefold(): name for name in accepted}
-    named = _NAMES.get(wanted.replace("_", "-").partition("-")[0], "").casefold()
-    found = by_name.get(wanted) or by_name.get(named)
+    by_name = {name.casefold(): name for name in card.languages}
+    by_tag = dict(zip(card.language_tags, card.languages, strict=False))
+    tag = wanted.replace("_", "-").partition("-")[0]
+    found = by_tag.get(wanted) or by_name.get(wanted) or by_tag.get(tag) or by_name.get(_NAMES.get(tag, "").casefold())
     if found is None:
-        message = f"model {model} speaks {', '.join([AUTO, *accepted])}"
+        message = f"model {card.id} speaks {', '.join([AUTO, *card.languages])}"
         raise ApiError(400, "invalid_value", message, "language")
     return found

@@ -5,8 +5,9 @@ Everything that can be wrong with a request is found here, before anything is qu
 
 import asyncio
 import secrets
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from starlette.requests import HTTPConnection
@@ -30,6 +31,7 @@ from speechmill.models.card import ModelCard
 Mode = Literal["buffered", "raw", "sse", "ws"]
 LONG_CHARS = 20_000
 FAULTS = ("zero_audio", "mid_stream", "slow", "worker_crash")
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +79,16 @@ class Asker:
     def model(self, name: str | None) -> tuple[ModelCard, Profile]:
         """The card that `model` means, by id or alias, and the profile that goes with it. Raises ApiError."""
         farm, caller = self.farm, self.caller
-        alias = farm.settings.aliases.get(name or "")
-        by_id = {card.id: card for card in farm.models}
-        if name is None:
-            served, default = farm.models, farm.settings.default_model
-            if len(served) != 1 and default not in by_id:
-                raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
-            card = by_id.get(default, served[0])
-        else:
-            found = by_id.get(name) or (alias and by_id.get(alias.model))
-            if not found:
-                raise ApiError(404, "model_not_found", "this model is not served; see GET /v1/models", "model")
-            card = found
+        if not name and len(farm.models) > 1 and not farm.settings.default_model:
+            raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
+        card = farm.meant(name or farm.settings.meant_model)
+        if card is None:
+            served = ", ".join(card.id for card in farm.models[:MOST_NAMED])
+            raise ApiError(404, "model_not_found", f"no model {name!r} is served here; there is {served}", "model")
         if caller.models and card.id not in caller.models and name not in caller.models:
             raise ApiError(403, "permission_denied", f"this key may not use {card.id}", "model")
-        used = alias if alias and name not in by_id else None
-        return card, profile_of(self.connection, caller, used.profile if used else None)
+        alias = farm.settings.aliases.get(name or "") if name != card.id else None
+        return card, profile_of(self.connection, caller, alias.profile if alias else None)
 
     @property
     def fault(self) -> str | None:
@@ -135,7 +131,14 @@ async def make_order(
     rate = validate.sample_rate(body, card, wanted, profile)
     text = validate.text_of(body.input, body, card, terms.max_chars)
     segments = await _segments(text, body, card)
-    speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload, terms.lasting_s)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(terms.timeout_s):
+            speaker = await choose_speaker(asker.farm, asker.caller, body, card, upload, terms.lasting_s)
+    except TimeoutError:
+        message = "the recording was not fetched and read by the model in time"
+        raise ApiError(504, "deadline_exceeded", message) from None
+    terms = replace(terms, timeout_s=max(terms.timeout_s - (time.monotonic() - began), 0.0))
     request = _request(asker, body, card, wanted, rate, speaker, terms)
     return Order(
         card=card,
@@ -177,7 +180,7 @@ def _request(
     native = card.parameters.speed.by == "native"
     honoured = {
         "speed": speed if native else None,
-        "language": choose_language(body.language, card.languages, card.id) if card.parameters.language else None,
+        "language": choose_language(body.language, card) if card.parameters.language else None,
         "instructions": body.instructions or None,
         "task_type": body.task_type or card.parameters.task_type,
         "max_new_tokens": body.max_new_tokens,

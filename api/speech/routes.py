@@ -4,18 +4,20 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
+from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.http.body import parse_object, read_object
-from speechmill.api.http.multipart import file_field, read_form, text_field
-from speechmill.api.speech.allowance import left
+from speechmill.api.http.body import media_type, parse_object, read_object
+from speechmill.api.http.multipart import FIELD_BYTES, file_field, file_too_large, read_form
+from speechmill.api.speech.allowance import limits_told
 from speechmill.api.speech.buffered import whole_file
 from speechmill.api.speech.call import ClientGone, SpeechCall
 from speechmill.api.speech.orders import Asker, make_order
 from speechmill.api.speech.raw import RawStream
+from speechmill.api.speech.response_headers import HEADERS
 from speechmill.api.speech.sse import HEADERS_S, SpeechEvents
 from speechmill.infra.encode import MEDIA_TYPES
 from speechmill.infra.errors import Overloaded
@@ -26,7 +28,7 @@ _FORM = {
     "type": "object",
     "required": ["request"],
     "properties": {
-        "request": {"type": "string", "description": "The JSON body."},
+        "request": {"type": "string", "description": "The JSON body.", "examples": ['{"input": "Hello."}']},
         "ref_audio": {"type": "string", "format": "binary", "description": "The reference recording as a file."},
     },
 }
@@ -43,22 +45,31 @@ _ANSWERED = (*MEDIA_TYPES.values(), "text/event-stream")
 
 async def read_request(request: Request, farm: FarmState) -> tuple[dict[str, Any], bytes | None]:
     """The fields of a JSON body or of a form's part `request`, and a recording that came as a file."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     limits = farm.settings.limits
-    if media_type != "multipart/form-data":
+    if media_type(request) != "multipart/form-data":
         return await read_object(request, limits.body_bytes), None
-    async with read_form(request, limits.ref_audio_bytes) as form:
-        text, file = text_field(form, "request"), file_field(form, "ref_audio")
-        if text is None:
-            raise ApiError(400, "missing_required_parameter", "the form lacks the part 'request'", "request")
-        return parse_object(text.encode()), await file.read() if file is not None else None
+    async with read_form(request, limits.ref_audio_bytes, max_files=2) as form:
+        fields, file = await _json_part(form, "request"), file_field(form, "ref_audio")
+        return fields, await file.read() if file is not None else None
+
+
+async def _json_part(form: FormData, name: str) -> dict[str, Any]:
+    """A part that holds an object; some clients send it as a file."""
+    part = form.get(name)
+    if isinstance(part, UploadFile):
+        if (part.size or 0) > FIELD_BYTES:
+            raise file_too_large(FIELD_BYTES, name)
+        return parse_object(await part.read())
+    if part is None:
+        raise ApiError(400, "missing_required_parameter", f"the form lacks the part {name!r}", name)
+    return parse_object(part.encode())
 
 
 @router.post(
     ROUTE,
     summary="Speak a text",
     response_class=Response,
-    responses={200: {"description": "Audio", "content": {kind: {} for kind in _ANSWERED}}},
+    responses={200: {"description": "Audio", "headers": HEADERS, "content": {kind: {} for kind in _ANSWERED}}},
     openapi_extra={"requestBody": _BODIES},
 )
 async def speech(request: Request, caller: Annotated[Caller, Depends(needs("speech"))]) -> Response:
@@ -67,14 +78,10 @@ async def speech(request: Request, caller: Annotated[Caller, Depends(needs("spee
     A client that leaves cancels the job, unless it asked for `store`.
     """
     farm: FarmState = request.app.state.farm
-    headers = await left(farm, caller)
-    try:
+    async with limits_told(farm, caller):
         fields, upload = await read_request(request, farm)
         wanted = await make_order(Asker(farm, caller, request), fields, upload=upload)
         return await answer(SpeechCall(farm, wanted, ROUTE, caller), request)
-    except ApiError as error:
-        error.headers = headers | error.headers
-        raise
 
 
 async def answer(call: SpeechCall, request: Request) -> Response:

@@ -6,15 +6,19 @@ Types are strict: a number is not a string and a boolean is not a number. What a
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from speechmill.infra.segments import clean
 from speechmill.models.card import TaskType
 
 INT64 = 1 << 63
-Number = Annotated[StrictInt | StrictFloat, Field(allow_inf_nan=False)]
+Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
+"""An integer is a number; a boolean is not."""
 AUDIO_FORMATS = ("wav", "mp3", "flac", "opus", "aac", "pcm")
 SAMPLE_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
-REFERENCE_CHARS = 14 << 20
+FLOAT32_MAX = 3.4028234663852886e38
+"""Embeddings are kept and computed with in float32."""
+NAME_CHARS = 256
 METADATA_PAIRS = 16
 
 
@@ -22,15 +26,19 @@ class VoiceObject(BaseModel):
     """The OpenAI SDK may send a voice as an object."""
 
     model_config = ConfigDict(extra="ignore")
-    id: Annotated[StrictStr, Field(max_length=256)]
+    id: Annotated[StrictStr, Field(max_length=NAME_CHARS, description="Name or id of a voice.", examples=["heart"])]
 
 
 class Reference(BaseModel):
     """A reference recording with its transcript, in one."""
 
     model_config = ConfigDict(extra="ignore")
-    audio_path: Annotated[StrictStr, Field(max_length=REFERENCE_CHARS)]
-    text: Annotated[StrictStr | None, Field(max_length=2000)] = None
+    audio_path: Annotated[
+        StrictStr, Field(description="As `ref_audio`.", examples=["https://example.com/speaker.wav"])
+    ]
+    text: Annotated[
+        StrictStr | None, Field(max_length=2000, description="As `ref_text`.", examples=["This is how I sound."])
+    ] = None
 
 
 def _described(text: str, *examples: Any, **bounds: Any) -> Any:
@@ -44,15 +52,16 @@ class SpeechOptions(BaseModel):
 
     model: Annotated[
         StrictStr | None,
-        _described("Model id or alias. May be left out where one model is served.", "hibari", max_length=256),
+        _described("Model id or alias. May be left out where one model is served.", "hibari", max_length=NAME_CHARS),
     ] = None
     voice: Annotated[
-        StrictStr | VoiceObject | None,
+        Annotated[StrictStr, Field(max_length=NAME_CHARS)] | VoiceObject | None,
         _described("Name or id of a voice; `default` or nothing: the model's own.", "default", {"id": "heart"}),
     ] = None
-    speaker: Annotated[StrictStr | None, _described("Another name for `voice`.", "heart", max_length=256)] = None
+    speaker: Annotated[StrictStr | None, _described("Another name for `voice`.", "heart", max_length=NAME_CHARS)] = None
     instructions: Annotated[
-        StrictStr | None, _described("How to speak, in words, for models that follow it.", "Calm and slow.")
+        Annotated[StrictStr, AfterValidator(clean)] | None,
+        _described("How to speak, in words, for models that follow it.", "Calm and slow."),
     ] = None
     response_format: Annotated[
         StrictStr | None,
@@ -73,7 +82,7 @@ class SpeechOptions(BaseModel):
         StrictStr | None, _described("Language name or BCP-47 tag; `Auto` or nothing: found out.", "en", max_length=64)
     ] = None
     ref_audio: Annotated[
-        Annotated[StrictStr, Field(max_length=REFERENCE_CHARS)] | list[StrictStr] | None,
+        StrictStr | list[StrictStr] | None,
         _described(
             "Recording of the voice to speak with: a URL, a data URL, base64 or the id of an uploaded file.",
             "https://example.com/speaker.wav",
@@ -99,7 +108,7 @@ class SpeechOptions(BaseModel):
         _described("Same seed, same audio. Nothing: drawn, and told in `X-Seed`.", 7, ge=-INT64, lt=INT64),
     ] = None
     initial_codec_chunk_frames: Annotated[
-        StrictInt | None, _described("Codec frames in the first chunk of a stream.", 4, ge=0, le=10_000)
+        StrictInt | None, _described("Codec frames in the first chunk of a stream.", 4, ge=0)
     ] = None
     non_streaming_mode: Annotated[StrictBool | None, _described("Form of the prompt; not of the answer.", False)] = None
     extra_params: Annotated[
@@ -123,8 +132,8 @@ class SpeechOptions(BaseModel):
         dict[Annotated[str, Field(max_length=64)], Annotated[StrictStr, Field(max_length=512)]] | None,
         _described("Up to 16 pairs, copied to the job.", {"chapter": "1"}, max_length=METADATA_PAIRS),
     ] = None
-    ref_audio_2: Annotated[Any, _described("No model here takes a second reference.")] = None
-    ambient_sound: Annotated[Any, _described("No model here takes it.")] = None
+    ref_audio_2: Annotated[Any, _described("No model here takes a second reference.", None)] = None
+    ambient_sound: Annotated[Any, _described("No model here takes it.", None)] = None
 
 
 class SpeechBody(SpeechOptions):

@@ -14,7 +14,7 @@ from speechmill.api.speech.schemas import SpeechBody
 from speechmill.api.voices.resolve import ResolvedVoice, resolve_voice
 from speechmill.infra.precomputed import PrecomputedVoice
 from speechmill.infra.voices import VoiceRecord
-from speechmill.models.card import ModelCard
+from speechmill.models.card import EncodeCard, ModelCard
 
 OPENAI_VOICES = frozenset(
     {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"}
@@ -58,7 +58,7 @@ async def choose_speaker(
     """
     recording, transcript = validate.reference(body, card)
     recorded = recording is not None or upload is not None
-    voice = await _voice(farm, caller, card, body)
+    voice = await _named(farm, caller, card, body, alone=not recorded and body.speaker_embedding is None) or _own(card)
     if body.speaker_embedding is not None:
         return Speaker(params={"speaker_embedding": body.speaker_embedding})
     _require(body, card, voice, recorded, transcript)
@@ -91,7 +91,7 @@ async def _uploaded(
         raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the voice's sample", "ref_text")
     by_timbre = bool(body.x_vector_only_mode) or (can.x_vector and not words)
     clip = StoredClip(record.clip_key, record.clip_sha256, record.seconds)
-    cloned = await _cloned(farm, caller, card, clip, words, by_timbre)
+    cloned = await _cloned(farm, caller, body, card, clip, words, by_timbre)
     return replace(cloned, name=record.id, shown=record.name)
 
 
@@ -99,11 +99,10 @@ def _require(
     body: SpeechBody, card: ModelCard, voice: ResolvedVoice | None, recorded: bool, transcript: str | None
 ) -> None:
     can = card.parameters
-    if not recorded and voice is None:
-        if can.ref_audio == "required" or transcript:
-            raise ApiError(400, "ref_audio_required", f"model {card.id} needs a reference recording", "ref_audio")
-        if can.voice == "or_ref_audio":
-            raise ApiError(400, "voice_required", f"model {card.id} needs a voice or a reference recording", "voice")
+    if not recorded and ((voice is None and can.ref_audio == "required") or (transcript and not _is_recorded(voice))):
+        raise ApiError(400, "ref_audio_required", f"model {card.id} needs a reference recording", "ref_audio")
+    if not recorded and voice is None and can.voice == "or_ref_audio":
+        raise ApiError(400, "voice_required", f"model {card.id} needs a voice or a reference recording", "voice")
     if recorded and not transcript and not body.x_vector_only_mode and can.ref_text in ("required", "with_ref_audio"):
         raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the recording", "ref_text")
     if can.duration == "without_ref_audio" and not recorded and body.duration_seconds is None:
@@ -111,20 +110,39 @@ def _require(
         raise ApiError(400, "duration_required", message, "duration_seconds")
 
 
-async def _voice(farm: FarmState, caller: Caller, card: ModelCard, body: SpeechBody) -> ResolvedVoice | None:
-    """The voice that is asked for, or the model's own. None where the model does without."""
+def _is_recorded(voice: ResolvedVoice | None) -> bool:
+    """Whether somebody's recording is behind the voice, in which something is said."""
+    return voice is not None and voice.record is not None
+
+
+def _own(card: ModelCard) -> ResolvedVoice | None:
+    """The voice of those who name none. None where the model does without."""
+    own = card.voice(None)
+    return ResolvedVoice(own.name, "builtin", True, None) if own else None
+
+
+async def _named(
+    farm: FarmState, caller: Caller, card: ModelCard, body: SpeechBody, alone: bool
+) -> ResolvedVoice | None:
+    """The voice that is asked for. None for none, and for a name of OpenAI's that means nothing here.
+
+    `alone`: nothing else in the request says who speaks.
+    """
     asked, asking = validate.voice_name(body)
-    if not asked or asked.casefold() in OPENAI_VOICES:
-        mapped = farm.settings.voices.aliases.get(asked.casefold(), "") if asked else ""
-        asked = asked if card.voice(asked) and asked else mapped or card.default_voice
     if not asked:
         return None
-    found = await resolve_voice(farm, caller, card, asked)
+    meant = asked if card.voice(asked) else farm.settings.voices.aliases.get(asked.casefold(), asked)
+    found = await resolve_voice(farm, caller, card, meant)
+    if asked.casefold() in OPENAI_VOICES:
+        return found if found is not None and found.usable and alone else None
     if found is None:
         if any(other.voice(asked) for other in farm.models):
             raise validate.unsupported(card, asking)
         raise ApiError(400, "invalid_voice", f"there is no such voice for {card.id}; see GET /v1/audio/voices", asking)
     _check_usable(found, card, asking)
+    if not alone:
+        message = f"{asking} and a recording or an embedding both say who speaks"
+        raise ApiError(400, "mutually_exclusive_parameters", message, asking)
     return found
 
 
@@ -156,19 +174,36 @@ async def _recorded(
         clip = await load_reference(recording, farm, caller)
     key = await keep_clip(farm, caller.project, clip, lasting_s)
     stored = StoredClip(key, clip.sha256, clip.seconds)
-    return await _cloned(farm, caller, card, stored, transcript, bool(body.x_vector_only_mode))
+    return await _cloned(farm, caller, body, card, stored, transcript, bool(body.x_vector_only_mode))
 
 
 async def _cloned(
-    farm: FarmState, caller: Caller, card: ModelCard, clip: StoredClip, transcript: str | None, by_timbre: bool
+    farm: FarmState,
+    caller: Caller,
+    body: SpeechBody,
+    card: ModelCard,
+    clip: StoredClip,
+    transcript: str | None,
+    by_timbre: bool,
 ) -> Speaker:
     """`by_timbre`: the model is told how the speaker sounds, but does not hear the recording itself."""
     params: dict[str, Any] = {"x_vector_only_mode": True} if by_timbre else {}
     if transcript and not by_timbre:
         params["ref_text"] = transcript
-    modes = card.encode.modes if card.encode else ()
-    mode = VECTOR_MODE if by_timbre and VECTOR_MODE in modes else next(iter(modes), "")
+    mode = _mode(body, card.encode, transcript, by_timbre) if card.encode else ""
     assets = await reference_assets(farm, caller, card, clip.key, clip.sha256, mode)
     heard = bool(transcript) and not by_timbre
     frames = round(clip.seconds * card.stages[0].rate) if heard else 0
     return Speaker(params=params, assets=assets, frames=frames)
+
+
+def _mode(body: SpeechBody, encode: EncodeCard, transcript: str | None, by_timbre: bool) -> str:
+    """How the model is to read the recording. Raises ApiError 400 `ref_text_required`."""
+    if by_timbre and VECTOR_MODE in encode.modes:
+        return VECTOR_MODE
+    asked = (body.extra_params or {}).get(encode.chosen_by)
+    mode = str(asked or (encode.spoken_mode if transcript else "") or encode.modes[0])
+    if asked and mode != encode.modes[0] and not transcript:
+        message = f"{encode.chosen_by} {mode!r} needs the words of the recording"
+        raise ApiError(400, "ref_text_required", message, "ref_text")
+    return mode

@@ -5,16 +5,17 @@ profile ignored and reported. Nothing here waits for anything.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from speechmill.api.errors import ApiError
 from speechmill.api.http.profiles import Profile
 from speechmill.api.speech.extra import check_extra
 from speechmill.api.speech.languages import choose_language
-from speechmill.api.speech.schemas import AUDIO_FORMATS, SAMPLE_RATES, SpeechOptions, VoiceObject
+from speechmill.api.speech.schemas import AUDIO_FORMATS, FLOAT32_MAX, SAMPLE_RATES, SpeechOptions, VoiceObject
 from speechmill.configs.settings import Limits
 from speechmill.infra.encode import AudioFormat, encoded_rate
 from speechmill.infra.segments import clean, split
@@ -26,7 +27,10 @@ Body = TypeVar("Body", bound=BaseModel)
 _TYPE_FAULTS = frozenset(
     f"{kind}_type" for kind in ("string", "int", "float", "bool", "dict", "list", "model", "tuple")
 ) | {"int_from_float", "model_attributes_type", "finite_number"}
-_DROPPABLE = ("instructions", "speed", "language", "word_timestamps", "extra_params", "initial_codec_chunk_frames")
+_DROPPABLE = (
+    *("instructions", "speed", "language", "word_timestamps", "extra_params", "max_new_tokens"),
+    *("duration_seconds", "non_streaming_mode"),
+)
 """What a lenient profile ignores: none of them changes who speaks or what is said."""
 
 
@@ -35,16 +39,20 @@ def parse(kind: type[Body], body: Mapping[str, Any]) -> Body:
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        fault = error.errors()[0]
+        faults = error.errors()
         # behind the field stands the branch of a union, or where in a list or an object; clients know the field
-        field = str(fault["loc"][0])
-        raise ApiError(400, _code(fault["type"], len(fault["loc"])), f"{field}: {fault['msg']}", field) from None
+        field = str(faults[0]["loc"][0])
+        # of a union the branch that was meant is the one that got furthest
+        fault = max((one for one in faults if one["loc"][0] == field), key=lambda one: len(one["loc"]))
+        raise ApiError(400, _code(fault), f"{field}: {fault['msg']}", field) from None
 
 
-def _code(fault: str, depth: int) -> str:
-    if fault == "missing":
-        return "missing_required_parameter" if depth == 1 else "invalid_type"
-    return "invalid_type" if fault in _TYPE_FAULTS else "invalid_value"
+def _code(fault: ErrorDetails) -> str:
+    if fault["type"] == "missing":
+        return "missing_required_parameter" if len(fault["loc"]) == 1 else "invalid_type"
+    if fault["type"] == "literal_error" and not isinstance(fault["input"], str):
+        return "invalid_type"
+    return "invalid_type" if fault["type"] in _TYPE_FAULTS else "invalid_value"
 
 
 def unknown_fields(body: BaseModel, strict: bool) -> tuple[str, ...]:
@@ -53,6 +61,11 @@ def unknown_fields(body: BaseModel, strict: bool) -> tuple[str, ...]:
     if strict and names:
         name = names[0][:MAX_NAME]
         raise ApiError(400, "unknown_parameter", f"unknown parameter {name!r}", name)
+    return cleaned_names(names)
+
+
+def cleaned_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Fit for a header; what nothing remains of is left out."""
     cleaned = (re.sub(r"[^A-Za-z0-9_.-]", "", name[:MAX_NAME]) for name in names)
     return tuple(name for name in cleaned if name)
 
@@ -63,8 +76,12 @@ def unsupported(card: ModelCard, field: str) -> ApiError:
 
 def drop_unsupported(body: SpeechOptions, card: ModelCard) -> tuple[SpeechOptions, tuple[str, ...]]:
     """The body without what a lenient profile ignores, and the names of that."""
-    refused = tuple(name for name in _DROPPABLE if not _supports(card, body)[name]())
-    return body.model_copy(update=dict.fromkeys(refused)), refused
+    supports = _supports(card, body)
+    refused = tuple(name for name in _DROPPABLE if not supports[name]())
+    kept = body.model_copy(update=dict.fromkeys(refused))
+    known, extra = card.parameters.extra_parameters, kept.extra_params or {}
+    kept.extra_params = {name: value for name, value in extra.items() if name in known}
+    return kept, (*refused, *(f"extra_params.{name}" for name in cleaned_names(extra.keys() - known.keys())))
 
 
 def _supports(card: ModelCard, body: SpeechOptions) -> dict[str, Callable[[], bool]]:
@@ -77,8 +94,8 @@ def _supports(card: ModelCard, body: SpeechOptions) -> dict[str, Callable[[], bo
         "references": lambda: can.ref_audio != "none" or body.references is None,
         "ref_text": lambda: can.ref_text != "none" or body.ref_text is None,
         "speed": lambda: can.speed.by != "none" or body.speed in (None, 1),
-        "task_type": lambda: bool(can.task_type or can.task_templates) or body.task_type is None,
-        "x_vector_only_mode": lambda: can.x_vector or body.x_vector_only_mode is None,
+        "task_type": lambda: body.task_type in (None, can.task_type, *can.task_templates),
+        "x_vector_only_mode": lambda: can.x_vector or not body.x_vector_only_mode,
         "speaker_embedding": lambda: can.speaker_embedding > 0 or body.speaker_embedding is None,
         "non_streaming_mode": lambda: can.non_streaming_mode or body.non_streaming_mode is None,
         "duration_seconds": lambda: can.duration != "none" or body.duration_seconds is None,
@@ -107,7 +124,7 @@ def check(body: SpeechOptions, card: ModelCard, limits: Limits) -> None:
     _check_budget(body, card)
     _check_embedding(body, card)
     check_extra(body.extra_params or {}, card)
-    choose_language(body.language, card.languages, card.id)
+    choose_language(body.language, card)
 
 
 def _check_task(body: SpeechOptions, card: ModelCard) -> None:
@@ -130,12 +147,21 @@ def _check_instructions(body: SpeechOptions, card: ModelCard, limits: Limits) ->
         raise ApiError(400, "instructions_too_long", message, "instructions")
     if can.instructions == "required" and not text.strip():
         raise ApiError(400, "instructions_required", f"model {card.id} needs instructions", "instructions")
-    if can.instruction_attributes and text.strip():
-        known = {name.casefold() for name in can.instruction_attributes}
-        asked = [part.strip().casefold() for part in re.split(r"[,，]", text) if part.strip()]
-        if set(asked) - known:
-            message = f"model {card.id} takes a comma-separated list of: {', '.join(can.instruction_attributes)}"
-            raise ApiError(400, "invalid_value", message, "instructions")
+    if can.instruction_attributes:
+        _check_attributes(text, card)
+
+
+def _check_attributes(text: str, card: ModelCard) -> None:
+    """Instructions that are a list of known attributes, one of each group."""
+    groups = card.parameters.instruction_attributes
+    group_of = {name.casefold(): group for group in groups for name in group}
+    asked = [part.strip().casefold() for part in re.split(r"[,，]", text) if part.strip()]
+    if not group_of.keys() >= set(asked):
+        message = f"model {card.id} takes a comma-separated list of: {', '.join(sum(groups, ()))}"
+        raise ApiError(400, "invalid_value", message, "instructions")
+    if len({group_of[name] for name in asked}) < len(asked):
+        message = f"model {card.id} takes one each of: {'; '.join(' or '.join(group) for group in groups)}"
+        raise ApiError(400, "invalid_value", message, "instructions")
 
 
 def _check_speed(body: SpeechOptions, card: ModelCard) -> None:
@@ -161,6 +187,8 @@ def _check_embedding(body: SpeechOptions, card: ModelCard) -> None:
     if len(embedding) != size:
         message = f"speaker_embedding of {card.id} has {size} numbers, not {len(embedding)}"
         raise ApiError(400, "speaker_embedding_dimension", message, "speaker_embedding")
+    if not all(abs(value) <= FLOAT32_MAX for value in embedding):
+        raise ApiError(400, "invalid_value", "speaker_embedding holds a number beyond float32", "speaker_embedding")
 
 
 def audio_format(body: SpeechOptions, profile: Profile) -> AudioFormat:
@@ -220,18 +248,22 @@ def voice_name(body: SpeechOptions) -> tuple[str, str]:
 
 
 def reference(body: SpeechOptions, card: ModelCard) -> tuple[str | None, str | None]:
-    """Recording and transcript, in whichever way they are given. Raises ApiError 400."""
+    """Recording and transcript, in whichever way they are given; a blank transcript is none. Raises ApiError 400."""
     audio, text = body.ref_audio, body.ref_text
     if isinstance(audio, list):
         if len(audio) != 1:
             raise ApiError(400, "unsupported_parameter", f"model {card.id} takes one reference recording", "ref_audio")
         audio = audio[0]
     if body.references is None:
-        return audio, text
+        return audio, _said(text)
     if len(body.references) != 1:
         raise ApiError(400, "invalid_value", "references must hold exactly one", "references")
     (both,) = body.references
     if (audio not in (None, both.audio_path)) or (both.text is not None and text not in (None, both.text)):
         message = "references and ref_audio or ref_text are different"
         raise ApiError(400, "mutually_exclusive_parameters", message, "references")
-    return both.audio_path, both.text if both.text is not None else text
+    return both.audio_path, _said(both.text if both.text is not None else text)
+
+
+def _said(transcript: str | None) -> str | None:
+    return transcript if transcript and transcript.strip() else None

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
@@ -21,14 +21,15 @@ from speechmill.infra.keys import new_id
 router = APIRouter(tags=["voices"])
 Reader = Annotated[Caller, Depends(needs("voices:read"))]
 Writer = Annotated[Caller, Depends(needs("voices:write"))]
+ConsentId = Annotated[str, Path(description="Id of a recorded consent.", examples=["cons_01JEXAMPLE"])]
 MOST_LISTED = 100
 MOST_NAME_CHARS = 256
 MOST_TAG_CHARS = 35
 FORM = form_schema(
     required=("name", "language", "recording"),
-    name={"type": "string", "minLength": 1, "maxLength": MOST_NAME_CHARS},
-    language={"type": "string", "description": "A BCP-47 tag.", "example": "en-GB"},
-    recording={"type": "string", "format": "binary", "description": "The speaker's own words."},
+    name={"maxLength": MOST_NAME_CHARS, "description": "Whose consent it is.", "examples": ["Alice"]},
+    language={"maxLength": MOST_TAG_CHARS, "description": "A BCP-47 tag.", "examples": ["en-GB"]},
+    recording={"format": "binary", "description": "The speaker's own words."},
 )
 _BODY_BYTES = 64 << 10
 _TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
@@ -62,8 +63,10 @@ async def create(request: Request, caller: Writer) -> dict[str, Any]:
 async def list_all(
     request: Request,
     caller: Reader,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
-    after: Annotated[str | None, Query(description="Id of the last consent of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED, description="Most of one page.", examples=[20])] = 20,
+    after: Annotated[
+        str | None, Query(description="Id of the last consent of the page before.", examples=["cons_01JEXAMPLE"])
+    ] = None,
 ) -> dict[str, Any]:
     """Newest first."""
     page, has_more = page_after(await list_consents(_farm(request).client, caller.project), after, limit)
@@ -71,12 +74,12 @@ async def list_all(
 
 
 @router.get("/v1/audio/voice_consents/{consent_id}", summary="One recorded consent")
-async def show(consent_id: str, request: Request, caller: Reader) -> dict[str, Any]:
+async def show(consent_id: ConsentId, request: Request, caller: Reader) -> dict[str, Any]:
     return _described(await _find(request, caller, consent_id))
 
 
 @router.post("/v1/audio/voice_consents/{consent_id}", summary="Rename a recorded consent")
-async def rename(consent_id: str, request: Request, caller: Writer) -> dict[str, Any]:
+async def rename(consent_id: ConsentId, request: Request, caller: Writer) -> dict[str, Any]:
     farm = _farm(request)
     name = _new_name(await read_object(request, _BODY_BYTES))
     record = replace(await _find(request, caller, consent_id), name=name)
@@ -87,7 +90,7 @@ async def rename(consent_id: str, request: Request, caller: Writer) -> dict[str,
 
 
 @router.delete("/v1/audio/voice_consents/{consent_id}", summary="Withdraw a recorded consent")
-async def delete(consent_id: str, request: Request, caller: Writer) -> dict[str, Any]:
+async def delete(consent_id: ConsentId, request: Request, caller: Writer) -> dict[str, Any]:
     """The recording goes with it; voices that were uploaded with the consent stay."""
     farm = _farm(request)
     record = await _find(request, caller, consent_id)

@@ -4,14 +4,15 @@ import json
 from dataclasses import dataclass
 from typing import NoReturn
 
-import numpy as np
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from speechmill.api.errors import ApiError
+from speechmill.api.http.body import media_type, read_object
 from speechmill.api.http.form_fields import form_schema, optional_text, required_text
-from speechmill.api.http.multipart import file_field, read_form, text_field
+from speechmill.api.http.multipart import FIELD_BYTES, file_field, read_form, text_field
 from speechmill.api.speech.orders import Asker
+from speechmill.api.speech.schemas import FLOAT32_MAX
 from speechmill.api.voices.catalogue import is_reserved
 from speechmill.api.voices.recordings import Recording, read_recording
 from speechmill.infra.consents import find_consent
@@ -22,15 +23,14 @@ MOST_TEXT_CHARS = 2000
 MOST_NUMBERS = 4096
 FORM = form_schema(
     required=("name", "consent"),
-    name={"type": "string", "minLength": 1, "maxLength": MOST_NAME_CHARS},
-    consent={"type": "string", "minLength": 1, "maxLength": MOST_CONSENT_CHARS},
-    audio_sample={"type": "string", "format": "binary", "description": "wav, mp3, flac, ogg, aac, mp4 or webm."},
-    speaker_embedding={"type": "string", "description": "A JSON list of numbers; instead of audio_sample."},
-    ref_text={"type": "string", "maxLength": MOST_TEXT_CHARS, "description": "What is said in audio_sample."},
-    speaker_description={"type": "string", "maxLength": MOST_TEXT_CHARS},
-    model={"type": "string", "description": "The one model family that may speak with the voice."},
+    name={"maxLength": MOST_NAME_CHARS, "description": "What requests call it.", "examples": ["Alice"]},
+    consent={"maxLength": MOST_CONSENT_CHARS, "description": "The speaker's consent.", "examples": ["cons_01JEXAMPLE"]},
+    audio_sample={"format": "binary", "description": "wav, mp3, flac, ogg, aac, mp4 or webm."},
+    speaker_embedding={"description": "A JSON list of numbers, in place of a sample.", "examples": ["[0.1, -0.2]"]},
+    ref_text={"maxLength": MOST_TEXT_CHARS, "description": "What the sample says.", "examples": ["This is me."]},
+    speaker_description={"maxLength": MOST_TEXT_CHARS, "description": "For people.", "examples": ["warm, low"]},
+    model={"description": "The one model family that may use it.", "examples": ["qwen3_tts"]},
 )
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,10 @@ class VoiceForm:
 
 async def read_voice_form(request: Request, asker: Asker) -> VoiceForm:
     """Raises ApiError 400, 404 `model_not_found`, 409 `voice_name_reserved`, 413 and what `read_form` raises."""
+    if media_type(request) == "application/json":
+        _refuse_other_forms((await read_object(request, FIELD_BYTES)).get("type"))
     async with read_form(request, asker.farm.settings.limits.ref_audio_bytes) as form:
-        _refuse_other_forms(form)
+        _refuse_other_forms(text_field(form, "type"))
         name = _name(form, asker)
         consent = required_text(form, "consent", MOST_CONSENT_CHARS)
         await _check_consent(asker, consent)
@@ -69,9 +71,9 @@ async def read_voice_form(request: Request, asker: Asker) -> VoiceForm:
         )
 
 
-def _refuse_other_forms(form: FormData) -> None:
-    """OpenAI also makes voices from a description."""
-    if (text_field(form, "type") or "audio_sample") != "audio_sample":
+def _refuse_other_forms(kind: object) -> None:
+    """OpenAI also makes voices from a description, which may come as JSON."""
+    if (kind or "audio_sample") != "audio_sample":
         raise ApiError(400, "unsupported_parameter", "voices are made from audio_sample or speaker_embedding", "type")
 
 
@@ -136,7 +138,7 @@ def parse_embedding(text: str) -> tuple[float, ...]:
     if not 1 <= len(values) <= MOST_NUMBERS:
         message = f"speaker_embedding takes 1 to {MOST_NUMBERS} numbers"
         raise ApiError(400, "invalid_value", message, "speaker_embedding")
-    if not all(abs(value) <= _FLOAT32_MAX for value in values):
+    if not all(abs(value) <= FLOAT32_MAX for value in values):
         _refuse_constant("beyond float32")
     return tuple(map(float, values))
 

@@ -5,7 +5,7 @@ Nothing is remembered in this process: every call reads what all of them share, 
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from speechmill.api.callers import Caller, needs, profile_of
@@ -25,6 +25,7 @@ Reader = Annotated[Caller, Depends(needs("voices:read"))]
 Visitor = Annotated[Caller, Depends(needs("voices:read", public_list=True))]
 Writer = Annotated[Caller, Depends(needs("voices:write"))]
 MOST_LISTED = 1000
+VoiceName = Annotated[str, Path(description="Name of a voice, in any case, or its id.", examples=["heart"])]
 
 
 def _farm(request: Request) -> FarmState:
@@ -36,12 +37,19 @@ def _farm(request: Request) -> FarmState:
 async def list_all(
     request: Request,
     caller: Visitor,
-    model: Annotated[str | None, Query(description="Only voices that this model can speak with.")] = None,
-    shape: Annotated[
-        Literal["strings", "objects"] | None, Query(alias="format", description="Of `voices`; nothing: by profile.")
+    model: Annotated[
+        str | None, Query(description="Only voices that this model can speak with.", examples=["hibari"])
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MOST_LISTED,
-    after: Annotated[str | None, Query(description="Id of the last voice of the page before.")] = None,
+    shape: Annotated[
+        Literal["strings", "objects"] | None,
+        Query(alias="format", description="Of `voices`; nothing: by profile.", examples=["strings"]),
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=MOST_LISTED, description="Most of one page.", examples=[MOST_LISTED])
+    ] = MOST_LISTED,
+    after: Annotated[
+        str | None, Query(description="Id of the last voice of the page before.", examples=["voice_01JEXAMPLE"])
+    ] = None,
 ) -> dict[str, Any]:
     farm = _farm(request)
     models, entries = farm.models, await all_entries(farm, caller)
@@ -63,7 +71,7 @@ async def list_all(
 
 
 @router.get("/v1/audio/voices/{voice_id}/sample", summary="The recording that a voice was made from")
-async def sample(voice_id: str, request: Request, caller: Reader) -> Response:
+async def sample(voice_id: VoiceName, request: Request, caller: Reader) -> Response:
     farm = _farm(request)
     record = await farm.client.run(find_voice(caller.project, voice_id))
     if record is None or not record.sample_key:
@@ -82,7 +90,7 @@ async def sample(voice_id: str, request: Request, caller: Reader) -> Response:
 
 
 @router.get("/v1/audio/voices/{name_or_id:path}", summary="One voice")
-async def show(name_or_id: str, request: Request, caller: Reader) -> dict[str, Any]:
+async def show(name_or_id: VoiceName, request: Request, caller: Reader) -> dict[str, Any]:
     farm = _farm(request)
     if entry := own_entry(farm, name_or_id):
         return entry.described()
@@ -111,7 +119,7 @@ async def create(request: Request, caller: Writer) -> dict[str, Any]:
 
 
 @router.delete("/v1/audio/voices/{name_or_id:path}", summary="Delete an uploaded voice")
-async def delete(name_or_id: str, request: Request, caller: Writer) -> dict[str, Any]:
+async def delete(name_or_id: VoiceName, request: Request, caller: Writer) -> dict[str, Any]:
     """Jobs that were accepted with the voice still finish with it."""
     farm = _farm(request)
     record = await farm.client.run(find_voice(caller.project, name_or_id))

@@ -168,7 +168,7 @@ def measure(count: int, seconds: float) -> dict[str, Any]:
     """Run, print, answer the figures."""
     port, slots = free_port(), count + 8
     # chunks of one size: those of a growing schedule would come late by as much as each is longer than the one before
-    stages = {f"{MODEL}/{stage}": {"slots": slots, "live_chunks": [4]} for stage in ("talker", "codec")}
+    stages = {f"{MODEL}/{stage}": {"slots": slots, "live_chunks": [12]} for stage in ("talker", "codec")}
     sets = [f"models={json.dumps([MODEL])}", "test.stand_in=true", "test.pace=1.0", f"stages={json.dumps(stages)}"]
     sets += [f"limits.ws_per_key={count}"]
     with tempfile.TemporaryDirectory(prefix="speechmill-bench-") as folder:

@@ -14,7 +14,7 @@ from speechmill.models.hibari.prosody import Prosody
 from speechmill.models.hibari.signal import HOP, NoiseKey, to_s16
 from speechmill.models.hibari.text import Reader, Utterance
 from speechmill.models.hibari.weights import load_weights
-from speechmill.models.stage import Chunk, Emission, Mark, Resume, SlotFailed, Stage, StageOptions, StageTask
+from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
 
 _PAUSE_FRAMES = 8
 _WARM_TASK = StageTask("warm", 0, 0, "Warmth, zzyx! Here.", "heart", 0)
@@ -76,9 +76,6 @@ class ProsodyStage:
     def _next(self, slot: int, speech: _Speech) -> Emission:
         if not speech.utterances:
             speech.utterances = self._reader.read(speech.text)
-        if not speech.utterances:
-            message = "this voice reads English and found nothing in the text that it can pronounce"
-            raise SlotFailed(slot, message, "invalid_value")
         if speech.spoken == len(speech.utterances):
             return Emission(slot, final=True)
         utterance = speech.utterances[speech.spoken]

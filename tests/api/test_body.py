@@ -10,6 +10,7 @@ from starlette.types import Message
 from speechmill.api.errors import ApiError, respond
 from speechmill.api.http import body
 from speechmill.api.http.body import read_object
+from speechmill.api.speech.schemas import SpeechBody
 from speechmill.api.speech.validate import MAX_NAME, parse, unknown_fields
 
 LIMIT = 16 << 20

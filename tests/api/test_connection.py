@@ -113,7 +113,7 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(endless: bytes
 
 def test_trailers_without_end_are_refused_too() -> None:
     start = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Long: "
-    answer = run(hello, lambda port: ask(port, start, *[b"a" * HEAD_BYTES] * 3))
+    answer = run(hello, lambda port: ask(port, start, *[b"a" * HEAD_BYTES] * 12))
     assert not answer or error_of(answer, 413) == "request_too_large"
 
 

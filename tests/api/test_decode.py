@@ -66,7 +66,7 @@ def test_every_container_is_really_decoded(container: str, codec: str, rate: int
 
 def test_a_tag_in_front_hides_nothing() -> None:
     tag = b"ID3\4\0\0" + bytes((0, 0, 2, 0)) + bytes(256)
-    for container, codec in (("mp3", "libmp3lame"), ("adts", "aac"), ("flac", "flac")):
+    for container, codec in (("mp3", "libmp3lame"), ("adts", "aac"), ("flac", "flac"), ("wav", "pcm_s16le")):
         data = tag + encode(tone(2.0, 24_000)[None], 24_000, container, codec)
         assert decoded(data).seconds == pytest.approx(2.0, abs=0.1)
 
@@ -150,6 +150,12 @@ def test_the_length_has_its_bounds(seconds: float, code: str) -> None:
 @pytest.mark.parametrize("seconds", [1.0, 30.0])
 def test_the_bounds_themselves_are_fine(seconds: float) -> None:
     assert decoded(wav(seconds, 8_000)).seconds == seconds
+
+
+@pytest.mark.parametrize("container", ["adts", "mp4"])
+def test_the_padding_of_whole_frames_makes_no_clip_too_long(container: str) -> None:
+    assert decoded(encode(tone(30.0, 24_000)[None], 24_000, container, "aac")).seconds == 30.0
+    assert refusal(encode(tone(30.1, 24_000)[None], 24_000, container, "aac")) == "ref_audio_too_long"
 
 
 @pytest.mark.parametrize(("rate", "channels"), [(7_999, 1), (192_001, 1), (16_000, 16)])

@@ -100,6 +100,7 @@ def refused(url: str, policy: AddressPolicy) -> ApiError:
         "https://8.8.8.8:8443/",
         "ftp://8.8.8.8/",
         "http:///clip",
+        "http://xn--/",
         "http:8.8.8.8",
         "http://8.8.8.8/\n",
         "http://8.8.8.8/" + "a" * 2048,

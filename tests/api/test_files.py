@@ -305,6 +305,7 @@ def test_content_is_sent_whole_or_in_one_range(office: Office) -> None:
             ("bytes=2559990-9999999", 2_559_990, len(body)),
             ("bytes=2559990-", 2_559_990, len(body)),
             ("bytes=-5", len(body) - 5, len(body)),
+            ("Bytes=0-0", 0, 1),
             ("bytes=-99999999", 0, len(body)),
         ):
             part = await get(asked)
@@ -316,6 +317,8 @@ def test_content_is_sent_whole_or_in_one_range(office: Office) -> None:
             assert none.headers["content-range"] == f"bytes */{len(body)}"
         for asked in ("bytes=0-1,3-4", "bytes=5-1", "bytes=-", "bytes=a-b", "lines=0-1", "bytes=0-" + "9" * 50_000):
             assert (await get(asked)).status_code == 200
+        changed = await http.get(path, headers={"Range": "bytes=0-0", "If-Range": '"another"'})
+        assert (changed.status_code, changed.content) == (200, body)
 
     office.run(talk)
 
@@ -365,6 +368,14 @@ def test_a_broken_body_is_refused(office: Office) -> None:
     async def talk(http: httpx.AsyncClient) -> None:
         for body in BROKEN:
             assert fault(await http.post("/files", content=body, headers=HEADERS)) == (400, "invalid_value", None)
+
+    office.run(talk)
+
+
+def test_a_part_that_comes_twice_is_refused(office: Office) -> None:
+    async def talk(http: httpx.AsyncClient) -> None:
+        body = field("purpose", b"batch") * 2 + FILE + END
+        assert fault(await http.post("/files", content=body, headers=HEADERS)) == (400, "invalid_value", "purpose")
 
     office.run(talk)
 

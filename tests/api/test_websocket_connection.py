@@ -1,6 +1,7 @@
 """What WebSocket clients may do to a connection, over real sockets and apps that need no farm."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -185,3 +186,20 @@ def test_neither_keys_nor_messages_are_logged(caplog: pytest.LogCaptureFixture) 
     run(app, talk)
     assert "sk-secret" not in caplog.text
     assert "private" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("found", "sent", "status"),
+    [(b"GET", b"POST", 405), (b"Version: 13", b"Version: 8", 400), (b"dGhlIHNhbXBsZSBub25jZQ==", b"c2hvcnQ=", 400)],
+)
+def test_a_handshake_that_is_none_is_answered_with_the_error_object(found: bytes, sent: bytes, status: int) -> None:
+    async def talk(port: int, _: object) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HANDSHAKE.replace(found, sent))
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert b"x-request-id: req_" in head.lower()
+        assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
+
+    run(Talker(), talk)

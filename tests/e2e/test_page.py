@@ -18,6 +18,7 @@ from .harness import Farm, eventually
 HELLO = "Hello."
 SENTENCE = "The birch canoe slid on the smooth planks."
 CLONER = "k2-fsa/OmniVoice"
+UNFOLD = "all => all.forEach((each) => { each.open = true; })"
 
 
 @pytest.fixture(scope="module")
@@ -89,18 +90,69 @@ def test_stopping_cancels_the_job(page: Page, served: Farm) -> None:
     assert page.locator("#play").get_attribute("aria-label") == "Play"
 
 
-def test_an_error_is_shown_with_its_code(page: Page) -> None:
-    page.click("#speak")
-    expect(page.locator("#error")).to_contain_text("(empty_input)")
+def test_what_cannot_be_spoken_cannot_be_asked_for(page: Page) -> None:
+    most = httpx.get(str(page.url) + "v1/models/hibari").json()["capabilities"]["max_input_chars"]
+    for text, hint in (
+        (" ", f"Type a text first: up to {most:,} characters."),
+        ("a" * (most + 2), f"{most + 2:,} of {most:,} characters: shorten the text by 2 to have it spoken"),
+    ):
+        page.fill("#text", text)
+        expect(page.locator("#count")).to_have_text(hint)
+        expect(page.locator("#speak")).to_be_disabled()
+        expect(page.locator("#download")).to_be_disabled()
+    page.fill("#text", "a" * most)
+    expect(page.locator("#speak")).to_be_enabled()
+    expect(page.locator("#download")).to_be_enabled()
+
+
+def test_an_error_is_told_in_words_until_something_is_changed(page: Page) -> None:
     page.fill("#text", HELLO)
     page.select_option("#model", CLONER)
     expect(page.locator("#model-hint")).to_have_text(f"{CLONER} has no workers now.")
     page.click("#speak")
-    expect(page.locator("#error")).to_contain_text("(no_workers)")
+    expect(page.locator("#error")).to_contain_text("The server cannot do this at the moment.")
+    expect(page.locator("#error small")).to_have_text("no_workers")
+    page.press("#text", "End")
+    page.keyboard.type("!")
+    expect(page.locator("#error")).to_be_hidden()
+    page.click("#speak")
+    expect(page.locator("#error")).to_be_visible()
     page.select_option("#model", "hibari")
+    expect(page.locator("#error")).to_be_hidden()
+
+
+def test_the_text_outlives_a_reload(page: Page) -> None:
+    page.fill("#text", HELLO)
+    page.reload()
+    expect(page.locator("#text")).to_have_value(HELLO)
+    expect(page.locator("#speak")).to_be_enabled()
+
+
+def test_each_voice_is_listed_once_and_the_default_is_marked_and_chosen(page: Page, served: Farm) -> None:
+    shown = page.locator("#voice option").all_inner_texts()
+    voices = httpx.get(f"{served.base}/v1/audio/voices", params={"model": "hibari"}).json()["data"]
+    assert sorted(shown) == sorted(name + " (default)" * (name == "heart") for name in (v["name"] for v in voices))
+    assert page.evaluate("document.getElementById('voice').selectedOptions[0].text") == "heart (default)"
+
+
+def test_the_position_is_told_in_seconds(page: Page) -> None:
+    page.fill("#text", HELLO)
     page.click("#speak")
     await_played(page)
-    expect(page.locator("#error")).to_be_hidden()
+    length = page.locator("#received").inner_text()
+    expect(page.locator("#position")).to_have_attribute("aria-valuetext", f"{length} of {length}")
+    page.focus("#position")
+    page.keyboard.press("Home")
+    expect(page.locator("#position")).to_have_attribute("aria-valuetext", f"0.00 s of {length}")
+
+
+def test_the_form_for_voices_is_there_only_for_models_that_can_speak_with_them(page: Page) -> None:
+    expect(page.locator("#upload")).to_be_hidden()
+    hint = f"hibari cannot speak with uploaded voices. To use your own, choose {CLONER}."
+    expect(page.locator("#no-upload")).to_have_text(hint)
+    page.select_option("#model", CLONER)
+    expect(page.locator("#upload")).to_be_visible()
+    expect(page.locator("#no-upload")).to_be_hidden()
 
 
 def test_a_download_is_the_same_speech_in_the_chosen_format(page: Page, served: Farm) -> None:
@@ -123,7 +175,6 @@ def test_everything_can_be_done_from_the_keyboard(page: Page) -> None:
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id"))
     wanted = ["speak", "format", "download", "play", "position", "model", "voice", "speed"]
-    wanted += ["sample", "voice-name", "voice-text", "consent", "save-voice"]
     assert [name for name in reached if name in wanted][: len(wanted)] == wanted
     page.focus("#play")
     page.keyboard.press("Enter")
@@ -131,11 +182,23 @@ def test_everything_can_be_done_from_the_keyboard(page: Page) -> None:
     await_played(page)
 
 
+def test_a_voice_can_be_made_from_the_keyboard(page: Page) -> None:
+    page.select_option("#model", CLONER)
+    page.focus("#sample")
+    reached = []
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+    assert reached == ["voice-name", "voice-text", "consent", "save-voice"]
+
+
 def test_colours_follow_the_system_until_the_user_chooses(browser: Browser, served: Farm) -> None:
     page = browser.new_page(base_url=served.base, color_scheme="dark")
     page.goto("/")
     expect(page.locator("body")).to_have_css("background-color", "rgb(19, 21, 20)")
+    expect(page.locator("#theme")).to_have_text("Theme: auto")
     page.click("#theme")
+    expect(page.locator("#theme")).to_have_text("Theme: light")
     expect(page.locator("body")).to_have_css("background-color", "rgb(246, 246, 243)")
     page.goto("/docs")
     expect(page.locator("body")).to_have_css("background-color", "rgb(246, 246, 243)")
@@ -144,11 +207,33 @@ def test_colours_follow_the_system_until_the_user_chooses(browser: Browser, serv
 
 def test_nothing_is_wider_than_a_small_phone(browser: Browser, served: Farm) -> None:
     page = browser.new_page(base_url=served.base, viewport={"width": 360, "height": 640})
-    for path, loaded in (("/", "#model option"), ("/docs", "#models tbody")):
+    for path, loaded in (("/", "#model option"), ("/docs", "#errors td")):
         page.goto(path)
         page.wait_for_selector(loaded, state="attached")
+        page.eval_on_selector_all("details:not(#contents)", UNFOLD)
         assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.close()
+
+
+def test_no_table_of_the_docs_is_cut_off_on_any_screen(page: Page) -> None:
+    page.goto("/docs")
+    page.wait_for_selector("#errors td", state="attached")
+    page.eval_on_selector_all("#routes details", UNFOLD)
+    for width in (360, 640, 900, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        rooms = page.locator(".scroll").evaluate_all("all => all.map((it) => it.clientWidth - it.scrollWidth)")
+        assert len(rooms) > 20
+        assert min(rooms) == 0, width
+
+
+def test_the_contents_of_the_docs_are_folded_where_they_would_stand_before_everything(page: Page) -> None:
+    page.goto("/docs")
+    expect(page.locator("#contents a").last).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 640})
+    expect(page.locator("#contents a").last).to_be_hidden()
+    page.click("#contents summary")
+    page.click("#contents a >> nth=0")
+    expect(page.locator("#contents a").last).to_be_hidden()
 
 
 def test_a_recording_becomes_a_voice_that_is_chosen_and_can_be_deleted(
@@ -176,25 +261,50 @@ def test_a_recording_becomes_a_voice_that_is_chosen_and_can_be_deleted(
     expect(page.locator("#voice")).to_have_value("")
 
 
-def test_a_key_is_asked_for_once_and_goes_along_from_then_on(page: Page) -> None:
-    def locked(route: Route) -> None:
-        if route.request.header_value("authorization") == "Bearer sk-one":
-            route.continue_()
-        else:
-            error = {"message": "this server asks for a key", "code": "missing_api_key"}
-            route.fulfill(status=401, json={"error": error})
+def locked(route: Route) -> None:
+    """As a farm with keys answers where a key is needed; its lists are open to all."""
+    given = route.request.header_value("authorization")
+    if given == "Bearer sk-one":
+        route.continue_()
+    else:
+        error = {"message": "see your key", "code": "invalid_api_key" if given else "missing_api_key"}
+        route.fulfill(status=401, json={"error": error})
 
+
+def test_a_page_of_a_server_with_keys_says_so_at_once(page: Page) -> None:
+    expect(page.locator("#key-note")).to_be_hidden()
+    page.route("**/v1/files*", locked)
+    page.reload()
+    expect(page.locator("#key-state")).to_have_text("This server asks for an API key before it speaks.")
+    page.click("#give-key")
+    expect(page.locator("#key-dialog")).to_contain_text("Whoever runs it makes one with speechmill keys create.")
+    expect(page.locator("#key-wrong")).to_be_hidden()
+    page.fill("#key", "sk-two")
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-note.error")).to_contain_text("This server does not know your API key.")
+    page.click("#give-key")
+    expect(page.locator("#key-wrong")).to_be_visible()
+    page.fill("#key", "sk-one")
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-note")).to_be_hidden()
+
+
+def test_a_key_is_asked_for_until_it_is_right_and_goes_along_from_then_on(page: Page) -> None:
     page.route("**/v1/audio/speech", locked)
     page.fill("#text", HELLO)
     page.click("#speak")
-    expect(page.locator("#key-why")).to_have_text("this server asks for a key")
+    expect(page.locator("#key-why")).to_have_text("This server asks for an API key.")
+    expect(page.locator("#key-wrong")).to_be_hidden()
+    page.fill("#key", "sk-two")
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-wrong")).to_have_text("This server does not know that key.")
     page.fill("#key", "sk-one")
     page.keyboard.press("Enter")
     await_played(page)
     with page.expect_response("**/v1/audio/speech") as answered:
         page.click("#speak")
     assert answered.value.status == 200
-    assert page.evaluate("[localStorage.length, Object.values(sessionStorage)]") == [0, ["sk-one"]]
+    assert page.evaluate("[localStorage.length, sessionStorage['speechmill.key']]") == [0, "sk-one"]
 
 
 def test_no_request_leaves_the_server_and_none_could(browser: Browser, served: Farm) -> None:
@@ -210,7 +320,7 @@ def test_no_request_leaves_the_server_and_none_could(browser: Browser, served: F
     page.click("#speak")
     await_played(page)
     page.goto("/docs")
-    page.wait_for_selector("#models tbody", state="attached")
+    page.wait_for_selector("#models details", state="attached")
     assert len(asked) > 20
     assert not [url for url in asked if not url.startswith(served.base)]
     refused = page.evaluate(
@@ -268,8 +378,10 @@ def test_a_stream_that_runs_dry_is_counted_and_loses_nothing(page: Page) -> None
 def test_the_docs_show_every_route_and_field_and_what_each_model_takes(page: Page, served: Farm) -> None:
     description = httpx.get(f"{served.base}/openapi.json").json()
     page.goto("/docs#post-v1-audio-speech")
-    page.wait_for_selector("#models tbody", state="attached")
-    shown = page.eval_on_selector_all(".route", "all => all.map(({ dataset: { method, path } }) => [method, path])")
+    page.wait_for_selector("#models details", state="attached")
+    page.wait_for_selector("#errors td", state="attached")
+    routes = page.locator("#routes .route")
+    shown = routes.evaluate_all("all => all.map(({ dataset: { method, path } }) => [method, path])")
     wanted = [[method, path] for path, operations in description["paths"].items() for method in operations]
     assert sorted(shown) == sorted(wanted)
     speech = page.locator("#post-v1-audio-speech")
@@ -277,4 +389,29 @@ def test_the_docs_show_every_route_and_field_and_what_each_model_takes(page: Pag
     names = set(speech.locator("tbody th code").all_inner_texts())
     assert names >= set(description["components"]["schemas"]["SpeechBody"]["properties"])
     assert f"curl '{served.base}/v1/audio/speech'" in speech.locator("pre").inner_text()
-    assert page.locator("#models tbody td:first-child code").all_inner_texts() == ["hibari", CLONER]
+    models = page.locator("#models details")
+    assert models.locator(".path").all_inner_texts() == ["hibari", CLONER]
+    models.first.locator("summary").click()
+    expect(models.first).to_contain_text("tts-1")
+    answer = httpx.post(f"{served.base}/v1/audio/speech", json={"input": HELLO, "model": "hibari"}, timeout=60)
+    sent = {name for name in answer.headers if name.startswith("x-") and not name.startswith("x-ratelimit")}
+    assert sent <= {name.lower() for name in names}
+
+
+def test_the_docs_render_what_the_websocket_is_told_to_be_like(page: Page) -> None:
+    page.goto("/docs#get-v1-audio-speech-stream")
+    socket = page.locator("#get-v1-audio-speech-stream")
+    expect(socket).to_have_attribute("open", "")
+    expect(socket.locator(".method")).to_have_text("ws")
+    expect(socket.locator("h3").first).to_have_text("The client sends")
+    assert {"session.config", "audio.start", "1008"} <= set(socket.locator("tbody th").all_inner_texts())
+    expect(socket.locator("li code").first).to_have_text("stream_audio")
+    assert socket.locator("pre").inner_text().startswith('> {"type": "session.config"')
+    assert "`" not in socket.inner_text()
+    assert "|" not in socket.inner_text()
+
+
+def test_the_docs_explain_every_error_code(page: Page) -> None:
+    page.goto("/docs#errors-title")
+    row = page.locator("#errors tr", has_text="empty_input")
+    expect(row).to_contain_text("The text holds nothing to speak.")

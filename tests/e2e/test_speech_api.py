@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import socket
 import subprocess
 import time
@@ -153,7 +154,7 @@ def test_word_timestamps_are_in_order_and_inside_the_audio(served: Farm) -> None
         ({"input": "Hi", "speed": 4.0}, 400, "invalid_value", "speed"),
         ({"input": "Hi", "speed": "1"}, 400, "invalid_type", "speed"),
         ({"input": "Hi", "stream": 1}, 400, "invalid_type", "stream"),
-        ({"input": "Hi", "seed": 1 << 63}, 400, "invalid_value", "seed"),
+        ({"input": "Hi", "seed": 1 << 63}, 400, "invalid_type", "seed"),
         ({"input": "Hi", "seed": True}, 400, "invalid_type", "seed"),
         ({"input": "Hi", "instructions": "whisper"}, 400, "unsupported_parameter", "instructions"),
         ({"input": "Hi", "ref_audio": "data:audio/wav;base64,AA=="}, 400, "unsupported_parameter", "ref_audio"),
@@ -162,6 +163,7 @@ def test_word_timestamps_are_in_order_and_inside_the_audio(served: Farm) -> None
         ({"input": "Hi", "voice": "heart", "speaker": "other"}, 400, "mutually_exclusive_parameters", "voice"),
         ({"input": "Hi. " * 200, "split_text": "none"}, 400, "input_too_long", "input"),
         ({"input": "你好。"}, 400, "invalid_value", "input"),
+        ({"input": "你好。こんにちは。"}, 400, "invalid_value", "input"),
     ],
 )
 def test_a_bad_request_names_its_fault(
@@ -171,6 +173,13 @@ def test_a_bad_request_names_its_fault(
     error = error_of(answer)
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
     assert answer.headers["x-should-retry"] == "false"
+
+
+def test_a_sentence_that_cannot_be_spoken_is_passed_over(served: Farm) -> None:
+    plain = post(served, input="Hello there. Goodbye.", seed=1, response_format="pcm")
+    mixed = post(served, input="Hello there. こんにちは。 Goodbye.", seed=1, response_format="pcm")
+    assert mixed.status_code == 200
+    assert abs(len(mixed.content) - len(plain.content)) < 0.3 * 48_000
 
 
 @pytest.mark.parametrize(
@@ -197,7 +206,7 @@ def test_unknown_parameters_are_listed_or_refused_when_asked_to(served: Farm) ->
     [
         (b"{", "application/json", 400, "invalid_json"),
         (b"[]", "application/json", 400, "invalid_json"),
-        (b'{"input": NaN}', "application/json", 400, "invalid_json"),
+        (b'{"input": NaN}', "application/json", 400, "invalid_value"),
         (b'{"input": "a", "input": "b"}', "application/json", 400, "invalid_json"),
         (b'{"input": ' + b"[" * 40 + b"]" * 40 + b"}", "application/json", 400, "invalid_json"),
         (b"\xff\xfe", "application/json", 400, "invalid_json"),
@@ -239,7 +248,11 @@ def test_a_request_id_of_the_caller_is_echoed_if_it_is_well_formed(served: Farm)
 
 def test_models_health_version_and_metrics_answer(served: Farm) -> None:
     models = httpx.get(f"{served.base}/v1/models").json()
-    assert [(m["id"], m["status"]) for m in models["data"]] == [("hibari", "ready")]
+    listed = [(m["id"], m["status"], m.get("alias_of")) for m in models["data"]]
+    assert listed[0] == ("hibari", "ready", None)
+    assert {(name, meant) for name, _, meant in listed[1:]} == {
+        (name, "hibari") for name in ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+    }
     assert httpx.get(f"{served.base}/v1/models/hibari").json()["capabilities"]["native_sample_rate"] == 24_000
     assert httpx.get(f"{served.base}/health").json() == {"status": "ok"}
     assert httpx.get(f"{served.base}/ping").json() == {"status": "ok"}
@@ -248,7 +261,9 @@ def test_models_health_version_and_metrics_answer(served: Farm) -> None:
     assert "version" in httpx.get(f"{served.base}/version").json()
     post(served, input="Hi")
     text = httpx.get(f"{served.base}/metrics").text
-    assert 'speech_worker_up{model="hibari",stage="decoder"} 1.0' in text
+    assert re.search(r'speech_worker_up\{model="hibari",stage="decoder",worker="[^"]+"\} 1\.0', text)
+    for name in ("speech_queue_wait_seconds", "speech_rtf", "speech_ttfa_seconds", "speech_e2e_seconds"):
+        assert re.search(rf'{name}_count\{{[^}}]*model="hibari"', text)
     assert 'speech_requests_total{format="wav",mode="buffered",model="hibari"' in text
     assert "Hi" not in text.replace("HELP", "")
 

@@ -19,6 +19,11 @@ def test_a_sentence_ends_a_cue() -> None:
     assert [cue.text for cue in cues(SENTENCES)] == ["Hello there.", "A<B"]
 
 
+def test_an_abbreviation_does_not() -> None:
+    words = [{"word": word, "start_ms": at * 300, "end_ms": at * 300 + 300} for at, word in enumerate(("Dr.", "Smith"))]
+    assert [cue.text for cue in cues(words)] == ["Dr. Smith"]
+
+
 def test_subrip_has_numbers_and_commas() -> None:
     assert srt(SENTENCES) == (
         "1\n00:00:00,000 --> 00:00:00,900\nHello there.\n\n2\n00:00:01,000 --> 01:01:01,234\nA<B\n"

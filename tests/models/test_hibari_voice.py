@@ -19,7 +19,7 @@ from speechmill.models.hibari.signal import HOP, WINDOW, NoiseKey, PulseTrain, c
 from speechmill.models.hibari.stages import load
 from speechmill.models.hibari.text import Reader
 from speechmill.models.hibari.weights import load_weights
-from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, Stage, StageOptions
+from speechmill.models.stage import Chunk, Emission, Resume, Stage, StageOptions
 
 TEXT = "Hello there. ... The birch canoe slid on the smooth planks, in 1937!"
 GREETING = "Hello there."
@@ -193,13 +193,12 @@ def test_speed_divides_the_length(speed: float) -> None:
     assert changed == pytest.approx(normal / speed, rel=0.25)
 
 
-def test_text_that_cannot_be_spoken_fails_its_slot_alone() -> None:
+def test_text_that_cannot_be_spoken_is_passed_over() -> None:
     prosody = loaded("hibari", "prosody")
     prosody.open(3, task("你好"), Resume())
-    with pytest.raises(SlotFailed, match="English") as failure:
-        prosody.step([3])
+    (only,) = prosody.step([3])
     prosody.close(3)
-    assert (failure.value.slot, failure.value.code) == (3, "invalid_value")
+    assert (only.frames, only.final) == (0, True)
 
 
 def test_punctuation_alone_is_a_tenth_of_a_second_of_silence() -> None:

@@ -13,7 +13,7 @@ from speechmill.infra.jobs import end
 from speechmill.infra.keys import new_id
 from speechmill.infra.objects import ObjectMissing
 from speechmill.workers import assets as assets_module
-from speechmill.workers.assets import THREADS, Assets
+from speechmill.workers.assets import IDLE_S, THREADS, Assets
 
 from .toy import ToyFarm, pcm_of
 
@@ -42,8 +42,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Assets]]:
     started: list[Assets] = []
     monkeypatch.setattr(assets_module, "RETRY_S", 0.01)
 
-    def build(shelf: Shelf, room_bytes: int = 100) -> Assets:
-        made = Assets(shelf, room_bytes)  # type: ignore[arg-type]
+    def build(shelf: Shelf, room_bytes: int = 100, clock: Callable[[], float] = time.monotonic) -> Assets:
+        made = Assets(shelf, room_bytes, clock)  # type: ignore[arg-type]
         made.start()
         started.append(made)
         return made
@@ -70,6 +70,22 @@ def wait_for(true: Callable[[], object], within_s: float = 10) -> None:
 def test_contents_are_brought_under_their_names(start: Callable[..., Assets]) -> None:
     assets = start(Shelf(a=b"one", b=b"two"))
     assert brought(assets, clip="a", features="b") == {"clip": b"one", "features": b"two"}
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten(start: Callable[..., Assets]) -> None:
+    now = [0.0]
+    shelf = Shelf(a=b"one", b=b"two")
+    assets = start(shelf, clock=lambda: now[0])
+    brought(assets, clip="a")
+    brought(assets, clip="b")
+    now[0] += IDLE_S / 2
+    brought(assets, clip="a")
+    now[0] += IDLE_S / 2
+    assets.tidy()
+    shelf.asked.clear()
+    brought(assets, clip="a")
+    brought(assets, clip="b")
+    assert shelf.asked == ["b"], "only what was asked for lately is at hand"
 
 
 def test_what_was_brought_before_is_at_hand_at_once(start: Callable[..., Assets]) -> None:
