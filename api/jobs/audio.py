@@ -23,8 +23,10 @@ router = APIRouter(tags=["jobs"])
 async def audio(
     request: Request,
     caller: Annotated[Caller, Depends(needs("jobs"))],
-    job_id: Annotated[str, Path(examples=["job_01JEXAMPLE"])],
-    redirect: Annotated[bool, Query(description="false: the bytes come from here, or the range asked for.")] = True,
+    job_id: Annotated[str, Path(description="Id of a job.", examples=["job_01JEXAMPLE"])],
+    redirect: Annotated[
+        bool, Query(description="false: the bytes come from here, or the range asked for.", examples=[False])
+    ] = True,
 ) -> Response:
     """A complete file. By default a redirect to a URL that anybody may fetch it from for 15 minutes."""
     farm: FarmState = request.app.state.farm

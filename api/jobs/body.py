@@ -73,8 +73,12 @@ class JobBody(BaseModel):
     max_attempts: Annotated[
         StrictInt | None, Field(ge=1, le=10, description="Tries without progress.", examples=[3])
     ] = None
-    webhook: Annotated[dict[str, Any] | None, Field(description="`url` and `events`.")] = None
-    output: Annotated[dict[str, Any] | None, Field(description="`filename` of the download.")] = None
+    webhook: Annotated[
+        dict[str, Any] | None, Field(description="`url` and `events`.", examples=[{"url": "https://example.com/hook"}])
+    ] = None
+    output: Annotated[
+        dict[str, Any] | None, Field(description="`filename` of the download.", examples=[{"filename": "c1.mp3"}])
+    ] = None
 
 
 async def terms_of(farm: FarmState, caller: Caller, body: JobBody) -> Terms:

@@ -29,7 +29,7 @@ router = APIRouter(tags=["jobs"])
 async def events(
     request: Request,
     caller: Annotated[Caller, Depends(needs("jobs"))],
-    job_id: Annotated[str, Path(examples=["job_01JEXAMPLE"])],
+    job_id: Annotated[str, Path(description="Id of a job.", examples=["job_01JEXAMPLE"])],
 ) -> Response:
     """`job.status` at once and at every change, each with the whole job, until it has ended."""
     farm: FarmState = request.app.state.farm

@@ -14,7 +14,7 @@ from speechmill.infra.listing import FOREVER_MS, UnknownJob, Wanted, list_jobs
 
 router = APIRouter(tags=["jobs"])
 Status = Literal["queued", "running", "succeeded", "failed", "cancelling", "cancelled", "expired"]
-Moment = Annotated[int | None, Query(ge=0, le=1 << 40, description="Unix seconds, exclusive.")]
+Moment = Annotated[int | None, Query(ge=0, le=1 << 40, description="Unix seconds, exclusive.", examples=[1767225600])]
 _METADATA = re.compile(r"metadata\[(.{1,64})\]", re.DOTALL)
 
 
@@ -22,16 +22,24 @@ _METADATA = re.compile(r"metadata\[(.{1,64})\]", re.DOTALL)
 async def jobs(
     request: Request,
     caller: Annotated[Caller, Depends(needs("jobs"))],
-    status: Annotated[list[Status] | None, Query(description="May be repeated.")] = None,
-    model: Annotated[str | None, Query(max_length=256)] = None,
-    group_id: Annotated[str | None, Query(max_length=64)] = None,
-    custom_id: Annotated[str | None, Query(max_length=512)] = None,
+    status: Annotated[list[Status] | None, Query(description="May be repeated.", examples=[["failed"]])] = None,
+    model: Annotated[str | None, Query(max_length=256, description="Only its jobs.", examples=["hibari"])] = None,
+    group_id: Annotated[
+        str | None, Query(max_length=64, description="Only its jobs.", examples=["jobgrp_01JEXAMPLE"])
+    ] = None,
+    custom_id: Annotated[
+        str | None, Query(max_length=512, description="Your own name of a job.", examples=["chapter-1"])
+    ] = None,
     created_after: Moment = None,
     created_before: Moment = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    after: Annotated[str | None, Query(description="Id of the last job of the page before.")] = None,
-    before: Annotated[str | None, Query(description="Id of the first job of the page behind.")] = None,
-    order: Annotated[Literal["asc", "desc"], Query(description="By time of creation.")] = "desc",
+    limit: Annotated[int, Query(ge=1, le=100, description="Most of one page.", examples=[20])] = 20,
+    after: Annotated[
+        str | None, Query(description="Id of the last job of the page before.", examples=["job_01JEXAMPLE"])
+    ] = None,
+    before: Annotated[
+        str | None, Query(description="Id of the first job of the page behind.", examples=["job_01JEXAMPLE"])
+    ] = None,
+    order: Annotated[Literal["asc", "desc"], Query(description="By time of creation.", examples=["asc"])] = "desc",
 ) -> dict[str, Any]:
     """Newest first unless said otherwise. `metadata[key]=value` asks for jobs with this pair, and may be repeated."""
     farm: FarmState = request.app.state.farm

@@ -43,11 +43,15 @@ async def show(
     job_id: JobId,
     wait: Annotated[
         float | None,
-        Query(ge=0, le=MOST_WAIT_S, description="Seconds to hold the answer back until something changes."),
+        Query(ge=0, le=MOST_WAIT_S, description="Seconds to wait until something changes.", examples=[30]),
     ] = None,
-    wait_for: Annotated[Literal["terminal"] | None, Query(description="Wait for the end, whatever changes.")] = None,
-    since_version: Annotated[int | None, Query(ge=0, description="The version that you know.")] = None,
-    include: Annotated[Literal["request"] | None, Query(description="`request`: also what was asked for.")] = None,
+    wait_for: Annotated[
+        Literal["terminal"] | None, Query(description="Wait for the end, whatever changes.", examples=["terminal"])
+    ] = None,
+    since_version: Annotated[int | None, Query(ge=0, description="The version that you know.", examples=[3])] = None,
+    include: Annotated[
+        Literal["request"] | None, Query(description="`request`: also what was asked for.", examples=["request"])
+    ] = None,
 ) -> Response:
     """At once, or as soon as there is news. Its version is its `ETag`: `If-None-Match` with it is answered 304."""
     farm, known = _farm(request), request.headers.get("if-none-match")
@@ -134,7 +138,9 @@ async def delete(
     request: Request,
     caller: JobsCaller,
     job_id: JobId,
-    force: Annotated[bool, Query(description="Also one that has not ended, which is cancelled first.")] = False,
+    force: Annotated[
+        bool, Query(description="Also one that has not ended, which is cancelled first.", examples=[True])
+    ] = False,
 ) -> dict[str, Any]:
     """With its audio, which is gone when this is answered."""
     farm = _farm(request)

@@ -44,9 +44,13 @@ _FRAME = re.compile(r"\d{1,15}", re.ASCII)
 async def stream(
     request: Request,
     caller: Annotated[Caller, Depends(needs("jobs"))],
-    job_id: Annotated[str, Path(examples=["job_01JEXAMPLE"])],
-    format: Annotated[Literal["pcm", "wav"], Query(description="Of raw bytes; events hold pcm.")] = "pcm",
-    from_frame: Annotated[int, Query(ge=0, le=MOST_FRAMES, description="The first frame that you want.")] = 0,
+    job_id: Annotated[str, Path(description="Id of a job.", examples=["job_01JEXAMPLE"])],
+    format: Annotated[
+        Literal["pcm", "wav"], Query(description="Of raw bytes; events hold pcm.", examples=["wav"])
+    ] = "pcm",
+    from_frame: Annotated[
+        int, Query(ge=0, le=MOST_FRAMES, description="The first frame that you want.", examples=[24_000])
+    ] = 0,
 ) -> Response:
     """From any frame on, whether it is queued, being spoken or finished; by as many readers as there are.
 

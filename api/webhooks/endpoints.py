@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
@@ -41,8 +41,11 @@ from speechmill.infra.webhooks import (
 
 router = APIRouter(tags=["webhooks"])
 WebhooksCaller = Annotated[Caller, Depends(needs("webhooks"))]
-Limit = Annotated[int, Query(ge=1, le=100)]
-After = Annotated[str | None, Query(description="Id of the last one of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="Most of one page.", examples=[20])]
+EndpointId = Annotated[str, Path(description="Id of an endpoint.", examples=["whep_01JEXAMPLE"])]
+After = Annotated[
+    str | None, Query(description="Id of the last one of the page before.", examples=["whep_01JEXAMPLE"])
+]
 _BODY_BYTES = 64 << 10
 
 
@@ -72,14 +75,14 @@ async def list_all(
 
 
 @router.get("/v1/webhook_endpoints/{endpoint_id}", summary="One endpoint")
-async def show(endpoint_id: str, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
+async def show(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     return show_endpoint(await find(request, caller, endpoint_id))
 
 
 @router.post(
     "/v1/webhook_endpoints/{endpoint_id}", summary="Change an endpoint", openapi_extra=described(EndpointChange)
 )
-async def update(endpoint_id: str, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
+async def update(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     body = parse(EndpointChange, await read_object(request, _BODY_BYTES))
     if body.url is not None:
         await check_url(_farm(request), body.url, "url")
@@ -97,7 +100,7 @@ async def update(endpoint_id: str, request: Request, caller: WebhooksCaller) -> 
 
 
 @router.delete("/v1/webhook_endpoints/{endpoint_id}", summary="Delete an endpoint")
-async def delete(endpoint_id: str, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
+async def delete(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     """What was still to be sent there is not sent any more."""
     client = _farm(request).client
     if await client.run(drop_endpoint(caller.project, endpoint_id)) == "unknown":
@@ -109,7 +112,7 @@ async def delete(endpoint_id: str, request: Request, caller: WebhooksCaller) -> 
 @router.post(
     "/v1/webhook_endpoints/{endpoint_id}/rotate_secret", summary="A new secret", openapi_extra=described(Rotation)
 )
-async def rotate_secret(endpoint_id: str, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
+async def rotate_secret(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     body, now = parse(Rotation, await read_object(request, _BODY_BYTES)), time.time()
 
     def rotated(endpoint: Endpoint) -> Endpoint:
@@ -131,7 +134,7 @@ async def rotate_own_secret(request: Request, caller: WebhooksCaller) -> dict[st
 
 
 @router.post("/v1/webhook_endpoints/{endpoint_id}/test", summary="Send a test event", openapi_extra=described(Trial))
-async def send_test(endpoint_id: str, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
+async def send_test(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     """Sent at once and once; answers the status that came back, whatever it is."""
     farm = _farm(request)
     body = parse(Trial, await read_object(request, _BODY_BYTES))
@@ -165,7 +168,7 @@ def _unique(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-async def find(request: Request, caller: Caller, endpoint_id: str) -> Endpoint:
+async def find(request: Request, caller: Caller, endpoint_id: EndpointId) -> Endpoint:
     """An endpoint of the caller's project. Raises ApiError 404 `not_found`, for other projects' endpoints too."""
     endpoint = await find_endpoint(_farm(request).client, caller.project, endpoint_id)
     if endpoint is None:
@@ -174,7 +177,7 @@ async def find(request: Request, caller: Caller, endpoint_id: str) -> Endpoint:
 
 
 async def _changed(
-    request: Request, caller: Caller, endpoint_id: str, change: Callable[[Endpoint], Endpoint]
+    request: Request, caller: Caller, endpoint_id: EndpointId, change: Callable[[Endpoint], Endpoint]
 ) -> Endpoint:
     client = _farm(request).client
     endpoint = await change_endpoint(client, caller.project, endpoint_id, change)

@@ -16,39 +16,49 @@ def _known_event(name: str) -> str:
 
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=256)]
-EventType = Annotated[StrictStr, AfterValidator(_known_event), Field(examples=["audio.job.succeeded"])]
+URL = ["https://example.com/events"]
+SUCCEEDED = "audio.job.succeeded"
+EventType = Annotated[StrictStr, AfterValidator(_known_event), Field(examples=[SUCCEEDED])]
 EventTypes = Annotated[list[EventType], Field(min_length=1, max_length=len(EVENT_TYPES))]
 
 
 class NewEndpoint(BaseModel):
     """Where to send which events."""
 
-    name: Name
-    url: Annotated[StrictStr, Field(examples=["https://example.com/events"])]
-    event_types: EventTypes
-    include_result_url: Annotated[StrictBool, Field(description="Tell where the audio is, for 15 minutes.")] = False
+    name: Annotated[Name, Field(description="For people.", examples=["our backend"])]
+    url: Annotated[StrictStr, Field(description="Where events are posted.", examples=URL)]
+    event_types: Annotated[EventTypes, Field(description="What is told.", examples=[[SUCCEEDED]])]
+    include_result_url: Annotated[
+        StrictBool, Field(description="Tell where the audio is, for 15 minutes.", examples=[True])
+    ] = False
 
 
 class EndpointChange(BaseModel):
     """What is to be different."""
 
-    name: Name | None = None
-    url: StrictStr | None = None
-    event_types: EventTypes | None = None
-    include_result_url: StrictBool | None = None
-    enabled: Annotated[StrictBool | None, Field(description="true: begin anew after too many failures.")] = None
+    name: Annotated[Name | None, Field(description="For people.", examples=["our backend"])] = None
+    url: Annotated[StrictStr | None, Field(description="Where events are posted.", examples=URL)] = None
+    event_types: Annotated[EventTypes | None, Field(description="What is told.", examples=[[SUCCEEDED]])] = None
+    include_result_url: Annotated[
+        StrictBool | None, Field(description="Tell where the audio is, for 15 minutes.", examples=[True])
+    ] = None
+    enabled: Annotated[
+        StrictBool | None, Field(description="true: begin anew after too many failures.", examples=[True])
+    ] = None
 
 
 class Rotation(BaseModel):
     """Whether the secret of before signs as well for a day."""
 
-    keep_old_secret_active_for_24_hours: StrictBool = False
+    keep_old_secret_active_for_24_hours: Annotated[
+        StrictBool, Field(description="Sign with both until then.", examples=[True])
+    ] = False
 
 
 class Trial(BaseModel):
     """What to send."""
 
-    event_type: EventType = "webhook.test"
+    event_type: Annotated[EventType, Field(description="Of the event to send.")] = "webhook.test"
 
 
 def described(kind: type[BaseModel]) -> dict[str, Any]:
