@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 from speechmill.api import errors, files, ops
+from speechmill.api.batches import routes as batches
+from speechmill.api.bulk import routes as bulk
 from speechmill.api.farm import FarmState
 from speechmill.api.http.idempotency import Idempotency
 from speechmill.api.http.middleware import Cors, LastResort, RequestId
@@ -53,7 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.farm = farm
     errors.install(app)
-    parts = [speech, batch, realtime, voices, consents, files, endpoints, deliveries, jobs, ops]
+    parts = [speech, batch, realtime, voices, consents, files, endpoints, deliveries, jobs, bulk, batches, ops]
     if settings.api.elevenlabs:
         parts.append(bridge)
     if settings.api.page:

@@ -137,8 +137,9 @@ def needs(scope: str | None, public_list: bool = False) -> Callable[[HTTPConnect
     return caller
 
 
-def profile_of(connection: HTTPConnection, caller: Caller, alias: ProfileName | None = None) -> Profile:
+def profile_of(
+    connection: HTTPConnection, caller: Caller, default: ProfileName, alias: ProfileName | None = None
+) -> Profile:
     """By path, else by key, else by the model's alias, else the farm's own."""
-    farm: FarmState = connection.app.state.farm
-    name = caller.profile or alias or farm.settings.api.default_profile
+    name = caller.profile or alias or default
     return path_profile(connection) or PROFILES[name]

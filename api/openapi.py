@@ -7,6 +7,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from speechmill.api.batches.schemas import BatchRequest
+from speechmill.api.bulk.body import BulkBody
 from speechmill.api.error_meanings import as_table
 from speechmill.api.jobs.body import JobBody
 from speechmill.api.realtime.description import OPERATION
@@ -75,7 +77,7 @@ def _description(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, summary=app.summary, description=_DESCRIPTION, routes=app.routes
     )
     _, bodies = models_json_schema(
-        [(SpeechBody, "validation"), (BatchBody, "validation"), (JobBody, "validation")],
+        [(body, "validation") for body in (SpeechBody, BatchBody, JobBody, BulkBody, BatchRequest)],
         ref_template="#/components/schemas/{model}",
     )
     parts = found.setdefault("components", {})

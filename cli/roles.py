@@ -47,17 +47,20 @@ def worker(
 @celery_app.command("worker")
 def celery_worker(
     profile: Profile = None,
-    queue: Annotated[list[str] | None, typer.Option(help="`sweep` or `webhook`; repeatable. Default: both.")] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="`sweep`, `webhook` or `bulk`; repeatable. Default: all.")
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run Celery's tasks: retention, sweeping and webhooks."""
+    """Run Celery's tasks: retention, sweeping, webhooks, and jobs in bulk."""
+    from speechmill.api.batches.tending import Tender
     from speechmill.cli.common import settings_from
     from speechmill.infra.logs import configure
     from speechmill.workers.celery_app import QUEUES, run_worker
 
     settings = settings_from(profile, assignments)
     configure("celery", settings.log_level)
-    run_worker(settings, queue or QUEUES)
+    run_worker(settings, Tender(settings), queue or QUEUES)
 
 
 @celery_app.command("beat")

@@ -158,6 +158,11 @@ class Limits(Section):
     ref_audio_seconds: tuple[float, float] = (1.0, 30.0)
     ref_audio_bytes: Annotated[int, Field(gt=0)] = 10_485_760
     batch_items: Annotated[int, Field(gt=0)] = 32
+    bulk_items: Annotated[int, Field(gt=0)] = 10_000
+    bulk_lines: Annotated[int, Field(gt=0)] = 100_000
+    bulk_bytes: Annotated[int, Field(gt=0)] = 33_554_432
+    bulk_window: Annotated[int, Field(gt=0)] = 256
+    batch_lines: Annotated[int, Field(gt=0)] = 50_000
     ws_per_key: Annotated[int, Field(gt=0)] = 50
     body_bytes: Annotated[int, Field(gt=0)] = 16_777_216
     queue_depth: Annotated[int, Field(gt=0)] = 1000

@@ -33,7 +33,7 @@ POOL_WAIT_S = 5.0
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
-PARTS = ("keys", "webhooks", "jobs", "tasks", "logs", "listing", "replies", "limits", "voices", "register")
+PARTS = ("keys", "webhooks", "groups", "jobs", "tasks", "logs", "listing", "replies", "limits", "voices", "register")
 """Files of the function library, in the order in which the server reads them as one."""
 
 

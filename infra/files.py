@@ -33,15 +33,17 @@ class FileRecord:
     created_at: int
     """Unix seconds, as `expires_at`."""
     expires_at: int | None
+    place: str = ""
+    """Where the bytes lie, where that is not the file's own place."""
 
     @property
     def key(self) -> str:
-        return f"files/{self.project}/{self.id}"
+        return self.place or f"files/{self.project}/{self.id}"
 
     def shown(self) -> dict[str, object]:
         """The OpenAI file object."""
         fields = asdict(self)
-        del fields["project"]
+        del fields["project"], fields["place"]
         return {"object": "file", "status": "processed", **fields}
 
 
@@ -63,16 +65,17 @@ async def register_upload(client: AsyncClient, file: FileRecord) -> None:
     await client.run(expire(file.key, time.time() + UPLOAD_S))
 
 
-async def create(client: AsyncClient, file: FileRecord) -> None:
-    """After the bytes were put: the file is there, durably."""
+async def create(client: AsyncClient, *created: FileRecord) -> None:
+    """After the bytes were put: the files are there, durably. One that was there before is replaced."""
     keys = client.keys
     pipe = client.server("control").pipeline(transaction=True)
-    pipe.set(keys.file(file.id), json.dumps(asdict(file)), exat=file.expires_at)
-    pipe.zadd(keys.files(file.project), {file.id: 0})
-    if file.expires_at is None:
-        pipe.zrem(keys.expiry(), file.key)
-    else:
-        pipe.zadd(keys.expiry(), {file.key: file.expires_at})
+    for file in created:
+        pipe.set(keys.file(file.id), json.dumps(asdict(file)), exat=file.expires_at)
+        pipe.zadd(keys.files(file.project), {file.id: 0})
+        if file.expires_at is None:
+            pipe.zrem(keys.expiry(), file.key)
+        else:
+            pipe.zadd(keys.expiry(), {file.key: file.expires_at})
     await pipe.execute()
     await client.wait_durable()
 

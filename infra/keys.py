@@ -142,6 +142,18 @@ class Keys:
     def due(self, target: str) -> str:
         return f"{self.root}:due:{target}"
 
+    def group(self, group: str) -> str:
+        return f"{self.root}:group:{group}"
+
+    def open_jobs(self, group: str) -> str:
+        return f"{self.root}:open:{group}"
+
+    def ended_jobs(self, group: str) -> str:
+        return f"{self.root}:ended:{group}"
+
+    def batches(self, project: str) -> str:
+        return f"{self.root}:batches:{project}"
+
     def expiry(self) -> str:
         """Sorted set of stored objects by the second at which they are to be deleted."""
         return f"{self.root}:expiry"

@@ -101,6 +101,10 @@ class Submission:
     details: JobDetails = JobDetails()
     custom_id: str | None = None
     group_id: str | None = None
+    line: int = 0
+    """Of a group's items, from 1: only the one behind the last is taken. 0 for a job that is asked for by itself."""
+    line_end: int = 0
+    """Byte of the items at which the next line begins."""
     metadata: dict[str, str] = field(default_factory=dict)
     webhook: str = ""
     """`{"url", "events"}` as JSON; "" for none."""
@@ -115,6 +119,8 @@ class Submission:
             "group_id": self.group_id,
             "metadata": metadata,
             "webhook": self.webhook,
+            "line": self.line,
+            "line_end": self.line_end,
         }
         return json.dumps(
             {

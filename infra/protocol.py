@@ -47,7 +47,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """`ok`, `exists` (same idempotency key), `full` or `quota`; `job` is set for the first two."""
+    """`ok`, `exists` (same idempotency key), `full` or `quota`; of a group's lines also `ahead` of its window, or
+    `closed`. `job` is set for the first two.
+    """
 
     answer: str
     job: str

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from speechmill.infra.client import UNAVAILABLE, Client
 from speechmill.infra.connect import check_redis, make_client, make_objects
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.expiry import sweep_objects
+from speechmill.infra.groups import due_groups
 from speechmill.infra.jobs import settle
 from speechmill.infra.objects import ObjectStore
 from speechmill.infra.posting import Poster
@@ -25,8 +26,13 @@ SWEEP = "retention.sweep"
 REAP = "jobs.reap"
 DISPATCH = "webhooks.dispatch"
 DELIVER = "webhooks.deliver"
-QUEUES = ("sweep", "webhook")
-"""What waits for other people's servers has a queue of its own."""
+MIND = "bulk.mind"
+TEND = "bulk.tend"
+QUEUES = ("sweep", "webhook", "bulk")
+"""What waits for other people's servers, or goes on for long, has a queue of its own."""
+MOST_GROUPS = 100
+GROUP_LEASE_S = 15.0
+"""How long a group waits for one that does not come back."""
 
 
 def broker_url(settings: Settings) -> str:
@@ -54,7 +60,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "task_time_limit": 120,
         "task_soft_time_limit": 100,
         "task_default_queue": "sweep",
-        "task_routes": {DELIVER: {"queue": "webhook"}},
+        "task_routes": {DELIVER: {"queue": "webhook"}, TEND: {"queue": "bulk"}},
         "task_serializer": "json",
         "accept_content": ["json"],
         "worker_prefetch_multiplier": 1,
@@ -66,6 +72,7 @@ def options(settings: Settings) -> dict[str, Any]:
             "sweep": {"task": SWEEP, "schedule": float(settings.celery.sweep_every_s), "options": {"expires": 60}},
             "reap": {"task": REAP, "schedule": 15.0, "options": {"expires": 15}},
             "dispatch": {"task": DISPATCH, "schedule": 1.0, "options": {"expires": 2}},
+            "mind": {"task": MIND, "schedule": 1.0, "options": {"expires": 2}},
         },
     }
 
@@ -140,11 +147,29 @@ def deliver(target: str) -> None:
         log.warning("not delivered", extra={"error": str(error)})
 
 
-def run_worker(settings: Settings, queues: Sequence[str] = QUEUES) -> None:
-    """Body of `speechmill celery worker`. Raises ConfigError for settings that no task could work with."""
+@app.task(name=MIND)  # type: ignore[untyped-decorator]
+def mind() -> None:
+    """Have groups of jobs seen to whose time has come."""
+    try:
+        for group in _client().run(due_groups(MOST_GROUPS, GROUP_LEASE_S)):
+            app.send_task(TEND, (group,), expires=GROUP_LEASE_S)
+    except (OperationalError, *UNAVAILABLE) as error:
+        log.warning("not minded", extra={"error": str(error)})
+
+
+def run_worker(settings: Settings, tend: Callable[[str], None], queues: Sequence[str] = QUEUES) -> None:
+    """Body of `speechmill celery worker`. `tend` sees to one group of jobs.
+
+    Raises ConfigError for settings that no task could work with.
+    """
     check_redis(settings)
     Poster(settings)
     _given.append(settings)
+
+    @app.task(name=TEND)  # type: ignore[untyped-decorator]
+    def tend_group(group: str) -> None:
+        tend(group)
+
     app.conf.update(options(settings))
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # JSON only: harmless
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from speechmill.api.bulk.lines import BODY_BYTES
 from speechmill.api.callers import authenticate, require
 from speechmill.api.errors import ApiError, StreamBroken, respond, translate
 from speechmill.api.farm import FarmState
@@ -35,14 +36,14 @@ from speechmill.infra.replies import begin_reply, drop_reply, hold_reply, put_re
 log = logging.getLogger(__name__)
 ONCE = "speechmill.once"
 """Where in a connection's scope stands what names all repetitions of its request, which are one job."""
-SPEECH, JOBS, FILES = "/v1/audio/speech", "/v1/audio/jobs", "/v1/files"
+SPEECH, JOBS, BATCHES, FILES = "/v1/audio/speech", "/v1/audio/jobs", "/v1/batches", "/v1/files"
 SCOPES = {
     SPEECH: "speech",
     JOBS: "jobs",
     FILES: "files",
     "/v1/audio/speech/batch": "speech",
     "/v1/audio/voices": "voices:write",
-    "/v1/batches": "batches",
+    BATCHES: "batches",
 }
 """What a key must hold to create something there."""
 KEPT_S = 86_400
@@ -84,7 +85,7 @@ class Idempotency:
         farm: FarmState = connection.app.state.farm
         caller = await authenticate(connection)
         require(caller, SCOPES[scope["path"]])
-        await body.take(receive, _FILE_BYTES if scope["path"] == FILES else farm.settings.limits.body_bytes)
+        await body.take(receive, _most_bytes(farm, scope["path"]))
         if not body.whole:  # too large for any route, which says so
             await self._app(scope, body.again(receive), send)
             return
@@ -99,7 +100,7 @@ class Idempotency:
         if begun.verdict == "done":
             await _replay(farm, json.loads(begun.reply), send)
             return
-        inner = {**scope, ONCE: slip.scope} if scope["path"] in (SPEECH, JOBS) else scope
+        inner = {**scope, ONCE: slip.scope} if scope["path"] in (SPEECH, JOBS, BATCHES) else scope
         if begun.verdict == "new":
             async with slip.held():
                 await self._record(inner, body, send, slip)
@@ -169,6 +170,11 @@ class _Slip:
         await self._farm.client.run(expire(key, time.time() + KEPT_S + LAPSE_S))
         await self._farm.in_store(self._farm.objects.put_once, key, recorder.body, "application/octet-stream")
         return {**reply, "object": key}
+
+
+def _most_bytes(farm: FarmState, path: str) -> int:
+    """Of a body that is read before the route sees it."""
+    return {FILES: _FILE_BYTES, JOBS: BODY_BYTES}.get(path, farm.settings.limits.body_bytes)
 
 
 def _key_of(scope: Scope) -> str | None:

@@ -9,6 +9,7 @@ from speechmill.api.callers import Caller
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 from speechmill.api.speech import validate
+from speechmill.api.speech.orders import Asker, Order, make_order
 from speechmill.api.speech.schemas import METADATA_PAIRS
 from speechmill.api.speech.terms import Terms, capped
 from speechmill.api.webhooks.urls import check_url
@@ -99,6 +100,17 @@ async def terms_of(farm: FarmState, caller: Caller, body: JobBody) -> Terms:
         filename=_filename(_part(Output, body.output, "output")),
         webhook=json.dumps(webhook.model_dump(exclude_none=True)) if webhook is not None else "",
     )
+
+
+async def order_of(asker: Asker, body: JobBody) -> Order:
+    """What the job is to make. Raises ApiError, with `request.` in front of the field at fault."""
+    terms = await terms_of(asker.farm, asker.caller, body)
+    try:
+        refuse_streaming(body.request)
+        return await make_order(asker, body.request, terms=terms)
+    except ApiError as error:
+        error.param = f"request.{error.param}" if error.param else "request"
+        raise
 
 
 def refuse_streaming(request: dict[str, Any]) -> None:

@@ -1,26 +1,28 @@
 """`POST /v1/audio/jobs`: everything is checked and what it needs is stored before the job is accepted (§5.4.1)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse
 
+from speechmill.api.bulk.create import create_group, create_group_of_lines
+from speechmill.api.bulk.lines import NDJSON
 from speechmill.api.callers import Caller, needs
-from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.http.body import read_object
-from speechmill.api.jobs.body import JobBody, refuse_streaming, terms_of
+from speechmill.api.http.body import media_type, read_object
+from speechmill.api.jobs.body import JobBody, order_of
 from speechmill.api.jobs.find import find_job
 from speechmill.api.jobs.shown import PATH, path_of, retry_after_s, show_job
 from speechmill.api.speech import validate
 from speechmill.api.speech.allowance import Allowance
-from speechmill.api.speech.orders import Asker, Order, make_order
+from speechmill.api.speech.orders import Asker, Order
 from speechmill.api.speech.submission import submit_order
 from speechmill.infra.jobs import JobRecord
 from speechmill.infra.keys import new_id
 
 router = APIRouter(tags=["jobs"])
 _BULK = ("requests", "defaults", "on_invalid")
+_MOST_VALUES = 1_000_000
 
 
 @router.post(
@@ -30,20 +32,32 @@ _BULK = ("requests", "defaults", "on_invalid")
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobBody"}}},
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "anyOf": [
+                            {"$ref": "#/components/schemas/JobBody"},
+                            {"$ref": "#/components/schemas/BulkBody"},
+                        ]
+                    }
+                },
+            },
         }
     },
 )
 async def create(request: Request, caller: Annotated[Caller, Depends(needs("jobs"))]) -> JSONResponse:
     """Accepted once it is on the disk: it survives restarts of everything.
 
-    Nobody need wait for it: read it, listen to it while it is made, or be told by a webhook.
+    Nobody need wait for it: read it, listen to it while it is made, or be told by a webhook. With `requests`, or as
+    lines of `application/x-ndjson`, it is a group of jobs.
     """
     farm: FarmState = request.app.state.farm
-    _refuse_ndjson(request)
-    fields = await read_object(request, farm.settings.limits.body_bytes)
-    _refuse_bulk(fields)
     asker = Asker(farm, caller, request)
+    if media_type(request) == NDJSON:
+        return await create_group_of_lines(asker, request)
+    fields = await read_object(request, farm.settings.limits.bulk_bytes, _MOST_VALUES)
+    if any(fields.get(name) is not None for name in _BULK):
+        return await create_group(asker, fields)
     body = validate.parse(JobBody, fields)
     ignored = validate.unknown_fields(body, asker.strict)
     wanted = await order_of(asker, body)
@@ -51,17 +65,6 @@ async def create(request: Request, caller: Annotated[Caller, Depends(needs("jobs
     if names := sorted({*ignored, *(f"request.{name}" for name in wanted.ignored)}):
         headers["X-Ignored-Params"] = ", ".join(names[: validate.MAX_IGNORED])
     return await accepted(farm, record, headers)
-
-
-async def order_of(asker: Asker, body: JobBody) -> Order:
-    """What the job is to make. Raises ApiError, with `request.` in front of the field at fault."""
-    terms = await terms_of(asker.farm, asker.caller, body)
-    try:
-        refuse_streaming(body.request)
-        return await make_order(asker, body.request, terms=terms)
-    except ApiError as error:
-        error.param = f"request.{error.param}" if error.param else "request"
-        raise
 
 
 async def accepted(farm: FarmState, record: JobRecord, headers: dict[str, str]) -> JSONResponse:
@@ -83,15 +86,3 @@ async def _submit(farm: FarmState, caller: Caller, wanted: Order) -> tuple[JobRe
     finally:
         await allowance.settle(accepted=taken, audio_s=0.0)
     return await find_job(farm, caller, answer.job), allowance.headers
-
-
-def _refuse_ndjson(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type == "application/x-ndjson":
-        raise ApiError(400, "unsupported_parameter", "jobs are created one at a time here")
-
-
-def _refuse_bulk(fields: dict[str, Any]) -> None:
-    for name in _BULK:
-        if fields.get(name) is not None:
-            raise ApiError(400, "unsupported_parameter", "jobs are created one at a time here", name)

@@ -132,7 +132,7 @@ def _object(record: JobRecord, standing: _Standing, url: str | None) -> dict[str
             "segments_total": record.segments,
             "audio_ms": round(record.samples * 1000 / record.request.sample_rate),
         },
-        "result": _result(record, url) if record.result is not None else None,
+        "result": show_result(record, url) if record.result is not None else None,
         "error": _error(record),
         "links": {
             "self": here,
@@ -161,7 +161,8 @@ def _stage(record: JobRecord, standing: _Standing) -> str:
     return TAIL[-1] if record.joined == record.segments else record.stages[0]
 
 
-def _result(record: JobRecord, url: str | None) -> dict[str, Any]:
+def show_result(record: JobRecord, url: str | None) -> dict[str, Any]:
+    """What the job made; `url` is where it can be fetched from."""
     assert record.result is not None
     names = ("format", "media_type", "bytes", "sha256", "sample_rate", "channels", "duration_ms", "seed")
     return {

@@ -90,14 +90,14 @@ def _items(asker: Asker, fields: dict[str, Any]) -> tuple[list[Any], tuple[str, 
     if body.model is not None or any(_is_object(item) and item.get("model") is None for item in body.items):
         asker.model(body.model)
     defaults = {name: value for name, value in fields.items() if name != "items"}
-    return [_with(defaults, item) for item in body.items], ignored
+    return [with_defaults(defaults, item) for item in body.items], ignored
 
 
 def _is_object(item: Any) -> bool:
     return isinstance(item, dict)
 
 
-def _with(defaults: dict[str, Any], item: Any) -> Any:
+def with_defaults(defaults: dict[str, Any], item: Any) -> Any:
     """The item, and for what it does not say the defaults."""
     if not _is_object(item):
         return item

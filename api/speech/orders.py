@@ -88,7 +88,13 @@ class Asker:
         if caller.models and card.id not in caller.models and name not in caller.models:
             raise ApiError(403, "permission_denied", f"this key may not use {card.id}", "model")
         alias = farm.settings.aliases.get(name or "") if name != card.id else None
-        return card, profile_of(self.connection, caller, alias.profile if alias else None)
+        default = farm.settings.api.default_profile
+        return card, profile_of(self.connection, caller, default, alias.profile if alias else None)
+
+    @property
+    def once(self) -> str:
+        """Names all repetitions of the request; "" where it has no idempotency key."""
+        return str(self.connection.scope.get(ONCE, ""))
 
     @property
     def fault(self) -> str | None:
@@ -153,7 +159,7 @@ async def make_order(
         reference_frames=speaker.frames,
         ignored=tuple(sorted(ignored))[: validate.MAX_IGNORED],
         asked=await asked_text(fields, upload),
-        once=asker.connection.scope.get(ONCE, ""),
+        once=asker.once,
     )
 
 

@@ -154,7 +154,7 @@ def _check_usable(voice: ResolvedVoice, card: ModelCard, asking: str) -> None:
     if can.task_type not in (None, "Base") and voice.kind != "builtin":
         message = f"model {card.id} is made for {can.task_type}; a recorded voice needs a Base model"
         raise ApiError(400, "task_model_mismatch", message, asking)
-    raise validate.unsupported(card, asking)
+    raise ApiError(400, "unsupported_parameter", f"model {card.id} cannot speak with this voice", asking)
 
 
 async def _recorded(

@@ -19,7 +19,7 @@ async def submit_order(farm: FarmState, caller: Caller, wanted: Order, job: str)
     """
     most = caller.limits.queued_jobs or farm.settings.limits.project_jobs
     limits = Limits(farm.settings.limits.queue_depth, most)
-    answer = await farm.client.run(submit(_submission(caller, wanted, job), limits))
+    answer = await farm.client.run(submit(submission_of(caller.project, wanted, job), limits))
     if answer.answer == "full":
         state = await farm.state(wanted.card)
         wait_s = max(state.oldest_ms / 1000, 1.0)
@@ -42,7 +42,8 @@ def details_of(wanted: Order) -> JobDetails:
     )
 
 
-def _submission(caller: Caller, wanted: Order, job: str) -> Submission:
+def submission_of(project: str, wanted: Order, job: str) -> Submission:
+    """The job that an order is to become."""
     card, terms = wanted.card, wanted.terms
     return Submission(
         job=job,
@@ -50,7 +51,7 @@ def _submission(caller: Caller, wanted: Order, job: str) -> Submission:
         stages=tuple(stage.name for stage in card.stages),
         segments=wanted.segments,
         request=wanted.request,
-        project=caller.project,
+        project=project,
         job_class=terms.job_class,
         live=wanted.mode != "buffered",
         timeout_s=terms.timeout_s,

@@ -60,7 +60,8 @@ async def list_all(
     names = {entry.name.lower() for entry in page}
     if after is None and any(card.default_voice for card in models):
         names.add(DEFAULT)
-    objects = shape == "objects" or (shape is None and profile_of(request, caller).voice_objects)
+    profile = profile_of(request, caller, farm.settings.api.default_profile)
+    objects = shape == "objects" or (shape is None and profile.voice_objects)
     return {
         "object": "list",
         "voices": [{"id": name, "name": name} if objects else name for name in sorted(names)],

@@ -100,7 +100,7 @@ end
 -- the job is over: nothing of it can be claimed, renewed or committed any more
 local function terminate(root, job, state, now)
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s', 'counted', 'only')
+  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s', 'counted', 'only', 'group_id', 'started')
   withdraw(root, job)
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
     local _, _, _, stage = split_task(task)
@@ -113,6 +113,7 @@ local function terminate(root, job, state, now)
     redis.call('HDEL', root .. ':projectlive', f[2])
   end
   if f[6] and redis.call('GET', root .. ':idem:' .. f[6]) == job then redis.call('DEL', root .. ':idem:' .. f[6]) end
+  if f[7] then group_job_ended(root, f[7], job, state, f[8], now) end
   announce_end(root, job, state, f[3] == '1' or (f[5] == '1' and is_listening(root, f[2])))
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
     redis.call('EXPIRE', root .. ':task:' .. task, f[4])
@@ -161,6 +162,11 @@ function F.submit(keys, args)
   local root, job, idem, idem_ttl, max_queued, max_project = keys[1], args[1], args[2], args[3], tonumber(args[4]), tonumber(args[5])
   local record = cjson.decode(args[6])
   local key = root .. ':job:' .. job
+  if record.line then
+    local verdict = line_verdict(root, record.group_id, record.line)
+    if verdict == 'done' then return {'ok', job} end
+    if verdict ~= 'ok' then return {verdict, 0} end
+  end
   if redis.call('EXISTS', key) == 1 then return {'ok', job} end
   if idem ~= '' then
     local earlier = redis.call('GET', root .. ':idem:' .. idem)
@@ -174,6 +180,8 @@ function F.submit(keys, args)
   local now = now_ms()
   if record.asked ~= '' then redis.call('SET', root .. ':asked:' .. job, record.asked) end
   record.asked = nil
+  if record.line then line_submitted(root, record.group_id, job, record.line, record.line_end) end
+  record.line, record.line_end = nil, nil
   for field, value in pairs(record) do redis.call('HSET', key, field, value) end
   if record.counted == 1 then redis.call('ZADD', root .. ':jobs:' .. record.project, now, job) end
   redis.call('HSET', key, 'state', 'queued', 'take', 1, 'version', 1, 'created', now, 'segments', #args - 6,
@@ -204,7 +212,7 @@ end
 function F.retry(keys, args)
   local root, job = keys[1], args[1]
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'state', 'take', 'project')
+  local f = redis.call('HMGET', key, 'state', 'take', 'project', 'group_id')
   if not f[1] or redis.call('EXISTS', root .. ':segments:' .. job) == 0 then return 'unknown' end
   if f[1] ~= 'failed' and f[1] ~= 'cancelled' and f[1] ~= 'expired' then return f[1] end
   redis.call('DEL', root .. ':tasks:' .. job, root .. ':owned:' .. job)
@@ -215,6 +223,7 @@ function F.retry(keys, args)
   redis.call('HSET', key, 'state', 'queued', 'take', tonumber(f[2]) + 1, 'next', 0, 'joined', 0, 'waiting', 0)
   redis.call('HINCRBY', key, 'version', 1)
   for _, part in ipairs({'job', 'segments', 'asked'}) do redis.call('PERSIST', root .. ':' .. part .. ':' .. job) end
+  if f[4] then group_job_retried(root, f[4], job, f[1], now_ms()) end
   enqueue(root, job, now_ms())
   return 'ok'
 end

@@ -22,7 +22,12 @@
 --   queued:<model>       zset   jobs that nobody has started -> when submitted
 --   live                 zset   jobs not ended -> deadline
 --   projectlive          hash   project -> jobs not ended, without those that the farm gave itself
---   idem:<key>           string job id of an idempotency key
+--   idem:<key>           string id of the job or group of an idempotency key
+--   group:<group>        hash   of jobs that were asked for together: record, state, counts, how far it is expanded
+--   open:<group>         set    its jobs that have not ended
+--   ended:<group>        zset   its jobs in the order in which they ended
+--   tending              zset   groups that are not over -> when somebody is to see to them
+--   batches:<project>    zset   ids of a project's batches, in the order of their ids
 --   workers:<pool>       zset   worker -> when its registration lapses
 --   slots:<pool>         hash   worker -> slots
 --   leased               hash   pool -> tasks held now

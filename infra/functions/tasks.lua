@@ -144,11 +144,12 @@ function F.claim(keys, args)
   redis.call('ZADD', root .. ':leases', now + lease_ms, task)
   redis.call('SADD', root .. ':owned:' .. job, task)
   redis.call('HINCRBY', root .. ':leased', pool, 1)
-  local f = redis.call('HMGET', job_key, 'state', 'stages', 'model', 'class', 'first', 'payload', 'tail')
+  local f = redis.call('HMGET', job_key, 'state', 'stages', 'model', 'class', 'first', 'payload', 'tail', 'group_id')
   if f[1] == 'queued' then
     redis.call('HSET', job_key, 'state', 'running', 'started', now)
     redis.call('HINCRBY', job_key, 'version', 1)
     redis.call('ZREM', root .. ':queued:' .. f[3], job)
+    if f[8] then group_job_started(root, f[8]) end
   end
   local next_part, next_stage = successor(segment, stage, cjson.decode(f[2]), cjson.decode(f[7]))
   if next_stage then

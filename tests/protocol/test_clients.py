@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from speechmill.configs.settings import KeyLimits
-from speechmill.infra import consents, deliveries, listing, protocol, quota, replies, voices, webhooks
+from speechmill.infra import consents, deliveries, groups, listing, protocol, quota, replies, voices, webhooks
 from speechmill.infra.client import AsyncClient, Client, library
 from speechmill.infra.consents import ConsentRecord
 from speechmill.infra.deliveries import Attempt, Turn
@@ -114,6 +114,12 @@ def one_of_each(job: str) -> list[Call[Any]]:
         replies.hold_reply("s", "h", 60),
         replies.put_reply("s", "h", b"{}", 60),
         replies.drop_reply("s", "h"),
+        groups.create_group("jobgrp_1", {"kind": "jobs", "project": "a", "total": 1, "rejected": 0, "retention_s": 1}),
+        groups.due_groups(1, 60),
+        groups.tend_group("jobgrp_1", 60),
+        groups.close_group("jobgrp_1", "cancelled"),
+        groups.begin_batch("batch_1", {}),
+        groups.end_batch("batch_1", "failed", {}),
         quota.charge("key", KeyLimits(), 1, 5),
         quota.account("key", 0, 1),
         quota.sit("seats", "me", 1, 60),

@@ -12,6 +12,6 @@ def test_tasks_use_the_settings_of_the_command_line(valkey: EmbeddedValkey, monk
     monkeypatch.setattr(celery_app, "_given", [])
     given = load(assignments=["redis.prefix=mine", f"redis.control_url={valkey.url}"])
     celery_app._settings.cache_clear()
-    celery_app.run_worker(given)
+    celery_app.run_worker(given, lambda group: None)
     assert celery_app._settings() is given
     celery_app._settings.cache_clear()

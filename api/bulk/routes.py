@@ -1,0 +1,91 @@
+"""`/v1/audio/job_groups`: a group of jobs as one thing (speech_api §5.4.5)."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import JSONResponse, StreamingResponse
+
+from speechmill.api.bulk.archive import archive_of
+from speechmill.api.bulk.cancel import cancel_group
+from speechmill.api.bulk.find import find_jobs_group
+from speechmill.api.bulk.lines import NDJSON
+from speechmill.api.bulk.results import result_lines
+from speechmill.api.bulk.retry import retry_failed
+from speechmill.api.bulk.shown import PATH, path_of, show_group
+from speechmill.api.callers import Caller, needs
+from speechmill.api.errors import ApiError
+from speechmill.api.farm import FarmState
+from speechmill.infra.groups import ended_rank
+from speechmill.infra.objects import attachment
+
+router = APIRouter(tags=["jobs"])
+JobsCaller = Annotated[Caller, Depends(needs("jobs"))]
+GroupId = Annotated[str, Path(description="Id of a group of jobs.", examples=["jobgrp_01JEXAMPLE"])]
+
+
+@router.get(f"{PATH}/{{group_id}}", summary="One group of jobs")
+async def show(request: Request, caller: JobsCaller, group_id: GroupId) -> dict[str, Any]:
+    """With the number of its jobs in each state."""
+    return show_group(await find_jobs_group(_farm(request), caller, group_id))
+
+
+@router.post(f"{PATH}/{{group_id}}/cancel", summary="Cancel a group of jobs")
+async def cancel(request: Request, caller: JobsCaller, group_id: GroupId) -> dict[str, Any]:
+    """What has ended stays as it is. Cancelling it again changes nothing."""
+    farm = _farm(request)
+    await cancel_group(farm, await find_jobs_group(farm, caller, group_id))
+    return show_group(await find_jobs_group(farm, caller, group_id))
+
+
+@router.post(f"{PATH}/{{group_id}}/retry", status_code=202, summary="Speak what failed of a group again")
+async def again(request: Request, caller: JobsCaller, group_id: GroupId) -> JSONResponse:
+    """Each job that failed waits anew."""
+    farm = _farm(request)
+    group = await find_jobs_group(farm, caller, group_id)
+    if not await retry_failed(farm, group):
+        raise ApiError(409, "job_not_retryable", "no job of the group has failed")
+    await farm.client.wait_durable()
+    shown = show_group(await find_jobs_group(farm, caller, group_id))
+    return JSONResponse(shown, 202, {"Location": path_of(group), "Retry-After": "1"})
+
+
+@router.get(
+    f"{PATH}/{{group_id}}/results",
+    summary="Results of a group of jobs",
+    response_class=StreamingResponse,
+    responses={200: {"description": "A line for each job that has ended", "content": {NDJSON: {}}}},
+)
+async def results(
+    request: Request,
+    caller: JobsCaller,
+    group_id: GroupId,
+    after: Annotated[
+        str | None, Query(description="`job_id` of the last line that you have.", examples=["job_01JEXAMPLE"])
+    ] = None,
+) -> StreamingResponse:
+    """In the order in which the jobs ended, so that what comes later stands behind what you have."""
+    farm = _farm(request)
+    group = await find_jobs_group(farm, caller, group_id)
+    rank = -1 if after is None else await ended_rank(farm.client, group.id, after)
+    if rank is None:
+        raise ApiError(400, "invalid_cursor", "after must be the job_id of a result of this group", "after")
+    return StreamingResponse(result_lines(farm, group, rank + 1), media_type=NDJSON)
+
+
+@router.get(
+    f"{PATH}/{{group_id}}/archive",
+    summary="The audio of a group of jobs",
+    response_class=StreamingResponse,
+    responses={200: {"description": "A ZIP file", "content": {"application/zip": {}}}},
+)
+async def archive(request: Request, caller: JobsCaller, group_id: GroupId) -> StreamingResponse:
+    """One file for each job that has succeeded by now, called by its `custom_id`, and `manifest.json`."""
+    farm = _farm(request)
+    group = await find_jobs_group(farm, caller, group_id)
+    headers = {"Content-Disposition": attachment(f"{group.id}.zip"), "Cache-Control": "no-store"}
+    return StreamingResponse(archive_of(farm, group), 200, headers, "application/zip")
+
+
+def _farm(request: Request) -> FarmState:
+    farm: FarmState = request.app.state.farm
+    return farm
