@@ -103,11 +103,12 @@ class Cors:
         "X-API-Key, xi-api-key"
     )
     exposed = (
-        "X-Request-Id, X-Sample-Rate, X-Channels, X-Sample-Format, X-Audio-Duration-Ms, X-Job-Id, X-Model, X-Voice, "
-        "X-Seed, X-Ignored-Params, X-Word-Timestamps, X-Word-Timestamps-Omitted, x-vllm-omni-input-tokens, "
-        "x-vllm-omni-output-tokens, x-vllm-omni-total-tokens, x-vllm-omni-input-text-tokens, "
-        "x-vllm-omni-input-audio-tokens, X-Start-Frame, Server-Timing, ETag, Location, Content-Range, "
-        "Idempotent-Replayed, Retry-After, retry-after-ms, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+        "X-Request-Id, X-Sample-Rate, X-Channels, X-Sample-Format, X-Audio-Duration-Ms, X-Job-Id, X-Model, "
+        "X-Voice, X-Seed, X-Ignored-Params, X-Word-Timestamps, X-Word-Timestamps-Omitted, "
+        "x-vllm-omni-input-tokens, x-vllm-omni-output-tokens, x-vllm-omni-total-tokens, "
+        "x-vllm-omni-input-text-tokens, x-vllm-omni-input-audio-tokens, X-Start-Frame, Server-Timing, ETag, "
+        "Location, Content-Range, Idempotent-Replayed, Retry-After, retry-after-ms, x-should-retry, "
+        "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
         "x-ratelimit-limit-characters, x-ratelimit-remaining-characters, x-ratelimit-reset-characters, "
         "x-ratelimit-limit-concurrency, x-ratelimit-remaining-concurrency"
     )
