@@ -130,7 +130,7 @@ class _Writing:
 
     def _audio_file(self, record: JobRecord) -> FileRecord:
         assert record.result is not None
-        name = f"{record.custom_id}.{EXTENSIONS[cast(AudioFormat, record.request.response_format)]}"
+        name = f"{record.job}.{EXTENSIONS[cast(AudioFormat, record.request.response_format)]}"
         return self._file(record.job, name, record.result["bytes"], record.result["key"])
 
     def _file(self, what: str, filename: str, size_bytes: int, key: str) -> FileRecord:

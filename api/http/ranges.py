@@ -7,7 +7,7 @@ from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 
 PIECE_BYTES = 1 << 20
-_ONE_RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))", re.ASCII | re.IGNORECASE)
+_ONE_RANGE = re.compile(r"bytes=(?:(\d{1,99})-(\d{0,99})|-(\d{1,99}))", re.ASCII | re.IGNORECASE)
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:

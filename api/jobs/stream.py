@@ -115,9 +115,11 @@ class _Stream(Live):
             raise _beyond(self.record, self.first_frame)
 
     async def refusal(self, error: ApiError) -> ApiError:
-        """What to tell of a job that has ended without audio: that somebody cancelled it is no fault of the farm."""
+        """What to tell of a job that has ended without audio: that somebody took it away is no fault of the farm."""
         now = await read_job(self.farm, self.record.job)
-        if now is not None and now.state in ("cancelling", "cancelled"):
+        if now is None:
+            return ApiError(404, "job_not_found", "the job has been deleted", job_id=self.record.job)
+        if now.state in ("cancelling", "cancelled"):
             return ApiError(409, "result_not_ready", "the job has been cancelled", job_id=now.job)
         return error
 

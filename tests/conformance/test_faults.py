@@ -2,6 +2,9 @@
 
 import base64
 import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -59,3 +62,22 @@ def _pcm(answer: httpx.Response) -> bytes:
 
 def test_a_fault_that_nobody_knows_is_refused(server: str) -> None:
     assert_error(speak(server, {}, **{"X-Test-Fault": "fire"}), 400, "invalid_value", None)
+
+
+def test_a_reader_whose_job_is_deleted_is_told_that_it_is_gone(server: str) -> None:
+    asked = {"request": {"model": PRESET, "input": TEXT * 20}}
+    headers = {**KEY, "X-Test-Fault": "slow"}
+    job = httpx.post(f"{server}/v1/audio/jobs", json=asked, headers=headers, timeout=30).json()
+    url = f"{server}/v1/audio/jobs/{job['id']}"
+    with ThreadPoolExecutor(1) as reader:
+        waiting = reader.submit(httpx.get, f"{url}/stream", params={"from_frame": 10**9}, headers=KEY, timeout=30)
+        _await(lambda: httpx.get(url, headers=KEY).json()["status"] == "running")
+        assert httpx.delete(url, params={"force": True}, headers=KEY, timeout=30).status_code == 200
+        assert_error(waiting.result(), 404, "job_not_found", None)
+
+
+def _await(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
