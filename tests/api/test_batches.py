@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from typing import Any
 
 import httpx
@@ -80,7 +81,8 @@ def test_a_batch_goes_from_its_file_to_its_output(bench: Bench) -> None:
         assert audio.content == PCM
         assert (await asyncio.to_thread(httpx.get, body["url"])).content == PCM
         file = (await ask(bench, "GET", f"/v1/files/{body['file_id']}")).json()
-        assert (file["filename"], file["purpose"], file["bytes"]) == ("a.pcm", "batch_output", len(PCM))
+        assert (file["purpose"], file["bytes"]) == ("batch_output", len(PCM))
+        assert re.fullmatch(r"job_\w+\.pcm", file["filename"])
 
         errors = {one["custom_id"]: one["response"] for one in await content_of(bench, done["error_file_id"])}
         assert {name: response["status_code"] for name, response in errors.items()} == {"b": 400, "c": 500}
