@@ -137,9 +137,9 @@ class SpeechCall:
         assert self._chunks is not None
         if self._gone.done():  # also while there is plenty to send still
             raise ClientGone
-        limit = self._deadline
-        if not self.timing.first:
-            limit = min(limit, self.timing.accepted + self.farm.settings.limits.first_audio_timeout_s)
+        first_by = self.timing.accepted + self.farm.settings.limits.first_audio_timeout_s
+        at_deadline = bool(self.timing.first) or self._deadline <= first_by
+        limit = self._deadline if at_deadline else first_by
         waiting: asyncio.Future[Any] = asyncio.ensure_future(anext(self._chunks))
         try:
             timeout = max(limit - time.monotonic(), 0)
@@ -153,7 +153,7 @@ class SpeechCall:
             await ended(waiting)
         if self._gone.done():
             raise ClientGone
-        raise self._late()
+        raise self._late(at_deadline)
 
     async def first(self) -> LogChunk:
         """The first chunk with audio. Raises as `next`, and ApiError 500 when there is none at all."""
@@ -170,8 +170,9 @@ class SpeechCall:
         self.done = self.done or chunk.trailer is not None
         return chunk
 
-    def _late(self) -> ApiError:
-        if time.monotonic() >= self._deadline:
+    def _late(self, at_deadline: bool) -> ApiError:
+        """Not by the clock: a timer may ring a moment early."""
+        if at_deadline:
             self._reason = "deadline"
             return ApiError(504, "deadline_exceeded", "the request was not finished in time", job_id=self.job)
         self._reason = "first_audio"
