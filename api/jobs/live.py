@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from speechmill.api.farm import FarmState
+from speechmill.api.http.disconnect import disconnected
 from speechmill.api.jobs.find import read_job
 from speechmill.api.jobs.shown import show_job
 from speechmill.api.listen import ended
@@ -31,7 +32,7 @@ class Live(Response):
         self._gone: asyncio.Future[Any]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._gone = asyncio.ensure_future(_disconnect(receive))
+        self._gone = asyncio.ensure_future(disconnected(receive))
         try:
             await self.tell(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -41,6 +42,7 @@ class Live(Response):
             await ended(self._gone)
 
     async def tell(self, send: Send) -> None:
+        """Everything but the last, empty piece of the body: what each kind of answer has to say for itself."""
         raise NotImplementedError
 
     async def start(self, send: Send) -> None:
@@ -52,11 +54,6 @@ class Live(Response):
         await asyncio.wait({*waiting, self._gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self._gone.done():
             raise ClientGone
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def changes(farm: FarmState, record: JobRecord) -> AsyncIterator[JobRecord]:

@@ -14,6 +14,7 @@ from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError, error_object, translate
 from speechmill.api.farm import FarmState
 from speechmill.api.http.body import read_object
+from speechmill.api.http.disconnect import disconnected
 from speechmill.api.speech import validate
 from speechmill.api.speech.allowance import limits_told, standing
 from speechmill.api.speech.buffered import write_whole
@@ -115,7 +116,7 @@ def _refuse_streaming(fields: Mapping[str, Any]) -> None:
 async def _speak_all(asker: Asker, request: Request, items: list[Any]) -> list[dict[str, Any]]:
     """In the items' order. A client that leaves takes all of them with it."""
     speaking = [asyncio.create_task(_result(asker, index, item)) for index, item in enumerate(items)]
-    gone: asyncio.Future[Any] = asyncio.create_task(_disconnected(request))
+    gone: asyncio.Future[Any] = asyncio.create_task(disconnected(request.receive))
     everything: asyncio.Future[list[dict[str, Any]]] = asyncio.gather(*speaking)
     try:
         await asyncio.wait({gone, cast("asyncio.Future[Any]", everything)}, return_when=asyncio.FIRST_COMPLETED)
@@ -125,11 +126,6 @@ async def _speak_all(asker: Asker, request: Request, items: list[Any]) -> list[d
     finally:
         gone.cancel()
         everything.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _result(asker: Asker, index: int, item: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from starlette.types import Receive
 from speechmill.api.callers import Caller
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
+from speechmill.api.http.disconnect import disconnected
 from speechmill.api.listen import Listener, ended
 from speechmill.api.speech.allowance import Allowance
 from speechmill.api.speech.orders import Order
@@ -123,8 +124,7 @@ class SpeechCall:
         self._watching = asyncio.create_task(self._await_disconnect(receive))
 
     async def _await_disconnect(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await disconnected(receive)
         self.leave()
 
     def leave(self) -> None:
