@@ -156,12 +156,14 @@ class _Server:
         raise NotImplementedError
 
     def _command(self) -> list[str]:
+        """How this server is started."""
         raise NotImplementedError
 
     def _environment(self) -> Mapping[str, str]:
         return {}
 
     def _ready(self) -> bool:
+        """Whether this server answers what clients will ask."""
         raise NotImplementedError
 
 
