@@ -16,6 +16,8 @@ from .test_fields import PRESET, speak
 TEXT = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background. "
 UNIT = 1.001 / 32768
 """One step of s16."""
+CLICK_ENERGY = 0.005
+"""What two encodings of nearly the same sound may differ by."""
 CODEC_FRAME_S = {"mp3": 1152 / 24_000, "aac": 1024 / 24_000, "opus": 0.02, "flac": 0, "wav": 0, "pcm": 0}
 Samples = NDArray[np.float64]
 
@@ -81,8 +83,28 @@ def test_a_stream_decodes_to_what_the_whole_file_decodes_to(
     one, other = aligned(streamed, whole)
     edge = rate // 20 if frame_s else 0
     assert len(one) >= len(whole) - rate // 10
+    assert not clicks(one, other)
     # a voice that computes in other chunks may differ by one unit of s16; a click would be hundreds
     assert np.abs(one - other)[edge : len(one) - edge].max() <= (0.03 if frame_s else UNIT)
+
+
+def clicks(streamed: Samples, whole: Samples) -> list[int]:
+    """Blocks of 10 ms in which the stream has bursts in the upper half of its spectrum that the whole file has not."""
+    upper = [_upper_energy(sound) for sound in (streamed, whole)]
+    return np.flatnonzero(upper[0] > 4 * upper[1] + CLICK_ENERGY).tolist()
+
+
+def _upper_energy(sound: Samples) -> Samples:
+    blocks = sound[: len(sound) // 240 * 240].reshape(-1, 240) * np.hanning(240)
+    energy: Samples = (np.abs(np.fft.rfft(blocks))[:, 60:] ** 2).sum(axis=1)
+    return energy
+
+
+def test_a_click_of_a_fiftieth_of_full_scale_would_be_seen() -> None:
+    tone = 0.3 * np.sin(np.arange(24_000) * 0.05)
+    clicked = tone.copy()
+    clicked[12_100] += 0.02
+    assert clicks(clicked, tone) == [50]
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100])
