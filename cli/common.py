@@ -10,8 +10,6 @@ from speechmill.configs.settings import Settings, SettingsError, load
 from speechmill.infra.errors import FarmError
 
 if TYPE_CHECKING:
-    import httpx
-
     from speechmill.infra.client import Client
 
 CONFIG_FAULT = 78
@@ -32,14 +30,6 @@ def control_client(profile: Path | None, assignments: Sequence[str] | None) -> "
         settings.redis.control_url = running_valkey(settings.data_dir / "valkey")
     check_redis(settings)
     return make_client(settings)
-
-
-def refusal(answer: "httpx.Response", base: str) -> str:
-    """Why the server at `base` did not do what it was asked."""
-    try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{base} answers {answer.status_code}: it is no Speechmill"
 
 
 def fail(message: str, code: int = 1) -> NoReturn:

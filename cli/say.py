@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from speechmill.cli.remote import HERE, Key, Refused, Remote, Url
+
 if TYPE_CHECKING:
     from speechmill.infra.encode import AudioFormat
 
+SPEAKING_S = 600.0
+"""Silence within one answer that is taken for the end of it."""
 PLAYERS = (
     ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error"),
     ("pw-play",),
@@ -30,17 +34,15 @@ class Spoken:
     total_s: float
 
 
-def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key: str = "") -> Spoken:
+def fetch(farm: Remote, body: dict[str, Any], out: Path, progress: Any = None) -> Spoken:
     """Stream PCM, show progress, write a complete file of the kind that its ending names.
 
-    Raises BadInput for an unknown ending, OSError for a file that cannot be written, FarmError with the server's own
-    message.
+    Raises BadInput for an unknown ending, OSError for a file that cannot be written, Unreachable and Refused.
     """
     import httpx
 
-    from speechmill.cli.common import refusal
     from speechmill.infra.encode import EXTENSIONS, complete_file
-    from speechmill.infra.errors import BadInput, FarmError
+    from speechmill.infra.errors import BadInput
 
     endings: dict[str, AudioFormat] = {extension: name for name, extension in EXTENSIONS.items()} | {"opus": "opus"}
     audio_format = endings.get(out.suffix.lower().lstrip("."))
@@ -50,13 +52,11 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
         raise BadInput(f"{out}: there is no folder {out.absolute().parent}")
     began, first, parts = time.monotonic(), 0.0, []
     request = {**body, "response_format": "pcm", "stream_format": "audio"}
-    shown = {"Authorization": f"Bearer {key}"} if key else {}
-    call = httpx.Client(headers=shown, timeout=600, trust_env=False)
     try:
-        with call, call.stream("POST", f"{base}/v1/audio/speech", json=request) as answer:
+        with farm.http.stream("POST", f"{farm.base}/v1/audio/speech", json=request, timeout=SPEAKING_S) as answer:
             if answer.status_code != 200:
                 answer.read()
-                raise FarmError(refusal(answer, base))
+                raise Refused(answer, farm.base)
             rate, channels = int(answer.headers["x-sample-rate"]), int(answer.headers["x-channels"])
             for part in answer.iter_bytes():
                 first = first or time.monotonic() - began
@@ -64,8 +64,7 @@ def fetch(base: str, body: dict[str, Any], out: Path, progress: Any = None, key:
                 if progress is not None:
                     progress(len(part) / (2 * channels * rate))
     except httpx.HTTPError as error:
-        advice = "is `speechmill up` running there? Else say where with --url or SPEECHMILL_URL"
-        raise FarmError(f"{base} does not answer ({error}); {advice}") from error
+        raise farm.unreachable(error) from error
     with out.open("wb+") as file:
         frames = complete_file(audio_format, parts, rate, channels, file)
     return Spoken(frames / rate, first, time.monotonic() - began)
@@ -81,8 +80,8 @@ def say(
     speed: Annotated[float, typer.Option(help="Tempo.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same audio.")] = None,
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
-    url: Annotated[str, typer.Option(help="Where the farm is.", envvar="SPEECHMILL_URL")] = "http://127.0.0.1:8091",
-    key: Annotated[str, typer.Option(help="API key, where one is asked for.", envvar="SPEECHMILL_API_KEY")] = "",
+    url: Url = HERE,
+    key: Key = "",
 ) -> None:
     """Speak TEXT through a running farm into a file."""
     from rich.console import Console
@@ -95,8 +94,8 @@ def say(
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        base = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
-        spoken = fetch(base, body, out, lambda seconds: bar.advance(task, seconds), key)
+        with Remote(url, key) as farm:
+            spoken = fetch(farm, body, out, lambda seconds: bar.advance(task, seconds))
     ratio = spoken.audio_s / spoken.total_s
     print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
     if play:

@@ -105,11 +105,12 @@ def _is_ready(base: str) -> bool:
 
 
 def _greet(base: str, hello: Path, supervisor: "Supervisor") -> None:
+    from speechmill.cli.remote import Remote
     from speechmill.cli.say import fetch
 
     began = time.monotonic()
-    with _passing_key(supervisor) as key:
-        spoken = fetch(base, {"input": HELLO, "model": supervisor.settings.meant_model}, hello, key=key)
+    with _passing_key(supervisor) as key, Remote(base, key) as farm:
+        spoken = fetch(farm, {"input": HELLO, "model": supervisor.settings.meant_model}, hello)
     _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
 
 

@@ -1,0 +1,96 @@
+"""A running farm as commands see it: HTTP with the key, errors in the server's own words."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from speechmill.infra.errors import FarmError
+
+if TYPE_CHECKING:
+    import httpx
+
+HERE = "http://127.0.0.1:8091"
+Url = Annotated[str, typer.Option("--url", help="Where the farm is.", envvar="SPEECHMILL_URL")]
+Key = Annotated[str, typer.Option("--key", help="API key, where one is asked for.", envvar="SPEECHMILL_API_KEY")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+PAGE = 100
+"""Records that one request lists."""
+ANSWER_S = 60.0
+
+
+class Unreachable(FarmError):
+    """Nothing answers at the farm's address, or the connection broke. What was asked may have been done."""
+
+
+class Refused(FarmError):
+    """The farm answered with an error; `status` is its HTTP status, `code` its own name of the fault."""
+
+    def __init__(self, answer: "httpx.Response", base: str) -> None:
+        message, code = refusal(answer, base)
+        super().__init__(message, code)
+        self.status = answer.status_code
+
+
+class Remote:
+    """One farm, and one connection pool to it. A context manager."""
+
+    def __init__(self, url: str, key: str) -> None:
+        import httpx
+
+        self.base = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+        shown = {"Authorization": f"Bearer {key}"} if key else {}
+        self.http = httpx.Client(headers=shown, timeout=ANSWER_S, trust_env=False)
+
+    def __enter__(self) -> "Remote":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+    def ask(self, method: str, path: str, **options: Any) -> "httpx.Response":
+        """`options` as httpx takes them. Raises Unreachable, and Refused for every status of 400 and more."""
+        import httpx
+
+        try:
+            answer = self.http.request(method, f"{self.base}{path}", **options)
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        if answer.status_code >= 400:
+            raise Refused(answer, self.base)
+        return answer
+
+    def told(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """The JSON object of the answer. Raises as `ask`."""
+        answer = self.ask(method, path, **options)
+        try:
+            told: dict[str, Any] = answer.json()
+        except ValueError:
+            raise Refused(answer, self.base) from None
+        return told
+
+    def pages(self, path: str, params: Mapping[str, Any] | None = None, most: int | None = None) -> Iterator[Any]:
+        """Records of a list, page after page, at most `most` of them. Raises as `ask`."""
+        given = 0
+        after: dict[str, str] = {}
+        while most is None or given < most:
+            limit = PAGE if most is None else min(PAGE, most - given)
+            page = self.told("GET", path, params={**(params or {}), **after, "limit": limit})
+            yield from page["data"]
+            given += len(page["data"])
+            if not page["has_more"]:
+                break
+            after = {"after": page["data"][-1]["id"]}
+
+    def unreachable(self, error: Exception) -> Unreachable:
+        advice = "is `speechmill up` running there? Else say where with --url or SPEECHMILL_URL"
+        return Unreachable(f"{self.base} does not answer ({error}); {advice}")
+
+
+def refusal(answer: "httpx.Response", base: str) -> tuple[str, str]:
+    """Why the server at `base` did not do what it was asked, and the code of the reason."""
+    try:
+        error = answer.json()["error"]
+        return str(error["message"]), str(error["code"])
+    except (ValueError, KeyError, TypeError):
+        return f"{base} answers {answer.status_code}: it is no Speechmill", "no_farm"
