@@ -53,6 +53,14 @@ function F.list_jobs(keys, args)
   return answer
 end
 
+-- s, then jobs…: records of ended jobs that nobody will ask for go by then
+function F.fade_jobs(keys, args)
+  for i = 2, #args do
+    for _, part in ipairs(RECORD) do redis.call('EXPIRE', keys[1] .. ':' .. part .. ':' .. args[i], args[1], 'LT') end
+  end
+  return 'ok'
+end
+
 -- job, force ('1' ends it first) -> ok running unknown
 function F.delete_job(keys, args)
   local root, job = keys[1], args[1]

@@ -15,17 +15,21 @@ local function count_attempt(root, task, job, problem, now)
   local key = root .. ':task:' .. task
   local attempts = redis.call('HINCRBY', key, 'attempts', 1)
   redis.call('HSET', key, 'solo', 1)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'max_attempts', 'attempt')
-  if attempts < tonumber(f[1]) then
-    redis.call('HSET', root .. ':job:' .. job, 'attempt', math.max(attempts + 1, tonumber(f[2] or 1)))
-    redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
-    return false
-  end
+  if attempts < tonumber(redis.call('HGET', root .. ':job:' .. job, 'max_attempts')) then return false end
   redis.call('ZADD', root .. ':dead', now, job)
   end_job(root, job, 'failed', problem, now)
   redis.call('HSET', root .. ':job:' .. job, 'dead_task', task)
   let_lapse(root, job, DEAD_S, now)
   return true
+end
+
+-- as clients see it; a worker that is lost with several tasks of the job is one attempt ('' for one that is not lost)
+local function tell_attempt(root, job, lost)
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'lost_with', 'attempt')
+  if lost ~= '' and f[1] == lost then return end
+  redis.call('HSET', key, 'lost_with', lost, 'attempt', tonumber(f[2] or 1) + 1)
+  redis.call('HINCRBY', key, 'version', 1)
 end
 
 local function again(root, task, job, stage)
@@ -192,7 +196,10 @@ function F.handback(keys, args)
     settle_cancelled(root, job, now)
     return verdict
   end
-  if args[3] ~= '' and count_attempt(root, task, job, args[3], now) then return 'failed' end
+  if args[3] ~= '' then
+    if count_attempt(root, task, job, args[3], now) then return 'failed' end
+    tell_attempt(root, job, '')
+  end
   again(root, task, job, stage)
   return 'ok'
 end
@@ -261,6 +268,7 @@ local function reap_lease(root, task, now, ended)
   else
     redis.call('HSET', key, 'mark', f[1])
   end
+  tell_attempt(root, job, redis.call('HGET', key, 'worker'))
   again(root, task, job, stage)
 end
 

@@ -125,6 +125,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"request": HI, "ttl_seconds": "60"}, "invalid_type", "ttl_seconds"),
     ({"request": HI, "deadline_seconds": 0}, "invalid_value", "deadline_seconds"),
     ({"request": HI, "max_attempts": 11}, "invalid_value", "max_attempts"),
+    ({"request": HI, "webhook": {"url": "https://a.example/", "events": []}}, "invalid_value", "webhook.events"),
     ({"request": HI, "max_attempts": True}, "invalid_type", "max_attempts"),
     ({"request": HI, "priority": "high"}, "invalid_value", "priority"),
     ({"request": HI, "custom_id": ""}, "invalid_value", "custom_id"),
@@ -491,8 +492,13 @@ def test_what_has_left_the_log_comes_from_the_stored_result(bench: Bench, audio_
         for frame in (0, 1, 4321, FRAMES - 1, FRAMES):
             heard = await ask(bench, "GET", f"{JOBS}/{job}/stream?from_frame={frame}")
             assert heard.content == PCM[2 * frame :]
-        beyond = await ask(bench, "GET", f"{JOBS}/{job}/stream?from_frame={FRAMES + 1}")
+        path = f"{JOBS}/{job}/stream"
+        beyond = await ask(bench, "GET", f"{path}?from_frame={FRAMES + 1}")
         assert error_of(beyond) == (416, "range_not_satisfiable", "from_frame")
+        beyond = await ask(bench, "GET", path, **{"Last-Event-ID": str(FRAMES + 1)})
+        assert error_of(beyond) == (416, "range_not_satisfiable", "Last-Event-ID")
+        refused = await ask(bench, "GET", path, Accept="text/event-stream;q=0, audio/*")
+        assert refused.headers["content-type"] == "audio/pcm"
 
     bench.run(talk)
 
