@@ -13,6 +13,7 @@ from typing import Any
 
 from redis import Redis
 
+from speechmill.configs.settings import JobClass
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
@@ -40,7 +41,7 @@ from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Cursor
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
-from speechmill.workers.runner import Runner
+from speechmill.workers.runner import Place, Runner
 from speechmill.workers.work import Drop, Failed, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
@@ -171,8 +172,9 @@ class Intake:
         """Queues that could fill a free slot; none on a server that holds no queues."""
         if role != "control" or self._draining:
             return []
-        pools = [runner.pool for runner in self._loop.runners.values() if runner.taken < runner.slots]
-        return [self._client.keys.ready(pool, job_class) for pool in pools for job_class in JOB_CLASSES]
+        free = [runner for runner in self._loop.runners.values() if runner.taken < runner.slots]
+        ready = self._client.keys.ready
+        return [ready(one.pool, name) for one in free for name in JOB_CLASSES[: 1 if one.crowded else None]]
 
     def _pool_of(self, queue: str) -> str:
         """`…:ready:<pool>:<class>`"""
@@ -201,10 +203,10 @@ class Intake:
     def _claim_all(self, pools: set[str]) -> None:
         """Fill free slots, the last stage first: what is begun is finished before more is begun."""
         for runner in reversed([self._loop.runners[pool] for pool in self._loop.runners if pool in pools]):
-            while not self._draining and runner.reserve():
+            while not self._draining and (place := runner.reserve()):
                 seated = False
                 try:
-                    claimed = self._claim(runner)
+                    claimed = self._claim(runner, place)
                     seated = claimed is not None and self._begin(runner, claimed)
                 finally:
                     if not seated:
@@ -212,10 +214,12 @@ class Intake:
                 if claimed is None:
                     break
 
-    def _claim(self, runner: Runner) -> Claim | None:
+    def _claim(self, runner: Runner, place: Place) -> Claim | None:
         number = self._claims.get(runner.pool, 0)
         nonce = f"{self._worker}.{number}"  # the same until it was answered: a lost answer is given again
-        answer = self._client.run(claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1))
+        only: JobClass | None = "interactive" if place == "spare" else None
+        call = claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1, only)
+        answer = self._client.run(call)
         self._claims[runner.pool] = number + 1
         return answer if isinstance(answer, Claim) else None
 
@@ -360,8 +364,8 @@ class Intake:
             self.drop(work, "parked")
 
     def _is_wanted(self, runner: Runner) -> bool:
-        """Whether a full batch keeps tasks waiting."""
-        if runner.taken < runner.slots:
+        """Whether a crowded batch keeps tasks waiting."""
+        if not runner.crowded:
             return False
         control, keys = self._client.server("control"), self._client.keys
         return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)

@@ -37,6 +37,7 @@ ALONE = 512
 """Lines that the engine speaks alone, before and after."""
 SLOTS = 128
 PROBE_S = 3.0
+LOOK_S = 1.0
 PROBES = 10
 PROBE = "Somebody asks for one sentence while all the others wait."
 
@@ -126,7 +127,8 @@ class _Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._repeat, args=step) for step in ((self._ask, PROBE_S), (self._look, 1.0))]
+        steps = ((self._ask, PROBE_S), (self._look, LOOK_S))
+        threads = [threading.Thread(target=self._repeat, args=step) for step in steps]
         for thread in threads:
             thread.start()
         try:
@@ -213,7 +215,7 @@ def _show(found: Found) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"first audio of a sentence asked for meanwhile: p50 {found.first_p50_ms:.0f} ms, p95 {found.first_p95_ms:.0f} ms;"
-        f" alone {found.first_alone_ms:.0f} ms, all of it {found.segment_ms:.0f} ms"
+        f"first audio of a sentence asked for meanwhile: p50 {found.first_p50_ms:.0f} ms,"
+        f" p95 {found.first_p95_ms:.0f} ms; alone {found.first_alone_ms:.0f} ms, all of it {found.segment_ms:.0f} ms"
     )
     console.print(f"{os.cpu_count()} CPUs; the engine alone speaks {found.alone_audio_per_s:.1f} s of audio a second")

@@ -38,9 +38,9 @@ local function again(root, task, job, stage)
 end
 
 -- classes with something ready: those whose oldest entry has aged go first, then the one with the least virtual time
-local function classes_in_order(root, pool, now)
+local function classes_in_order(root, pool, only, now)
   local waiting = {}
-  for rank, class in ipairs(CLASSES) do
+  for rank, class in ipairs(only and {only} or CLASSES) do
     local head = redis.call('XRANGE', root .. ':ready:' .. pool .. ':' .. class, '-', '+', 'COUNT', 1)[1]
     if head then
       local aged = now - tonumber(string.match(head[1], '^%d+')) > AGED_MS
@@ -111,8 +111,8 @@ local function take_entry(root, pool, class, version, open_slots)
 end
 
 -- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
-local function pick(root, pool, version, open_slots, now)
-  local waiting = classes_in_order(root, pool, now)
+local function pick(root, pool, version, open_slots, only, now)
+  local waiting = classes_in_order(root, pool, only, now)
   for _, candidate in ipairs(waiting) do
     local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
     if task then charge(root, pool, candidate, waiting) end
@@ -120,7 +120,8 @@ local function pick(root, pool, version, open_slots, now)
   end
 end
 
--- pool, worker, nonce, lease ms, version, open slots -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
+-- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted (none for any)
+-- -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
 function F.claim(keys, args)
   local root, pool, worker, nonce = keys[1], args[1], args[2], args[3]
   local lease_ms, version, open_slots = tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
@@ -135,7 +136,7 @@ function F.claim(keys, args)
   local now = now_ms()
   local model, pool_stage = string.match(pool, '^(.*)/([^/]+)$')
   if model ~= 'farm' then for _, class in ipairs(CLASSES) do dispatch(root, model, class, pool_stage, now) end end
-  local task, alone = pick(root, pool, version, open_slots, now)
+  local task, alone = pick(root, pool, version, open_slots, args[7], now)
   if alone then return {'alone'} end
   if not task then return {'none'} end
   local job, take, segment, stage = split_task(task)
