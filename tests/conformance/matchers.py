@@ -8,7 +8,6 @@ from typing import Any
 from .values import Variables
 
 
-
 class _Missing(Enum):
     ABSENT = "absent"
 
