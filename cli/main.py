@@ -10,6 +10,7 @@ import typer
 
 from speechmill.cli import dead, keys, roles, say, up, webhooks
 from speechmill.cli.bench import commands as bench
+from speechmill.cli.submit import command as submit
 
 HIDDEN = "***"
 URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
@@ -25,6 +26,7 @@ app.command("api")(roles.api)
 app.command("worker")(roles.worker)
 app.add_typer(roles.celery_app, name="celery")
 app.command("say")(say.say)
+app.command("submit")(submit.submit)
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(dead.app, name="dead")

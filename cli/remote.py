@@ -1,5 +1,6 @@
 """A running farm as commands see it: HTTP with the key, errors in the server's own words."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,12 +25,18 @@ class Unreachable(FarmError):
 
 
 class Refused(FarmError):
-    """The farm answered with an error; `status` is its HTTP status, `code` its own name of the fault."""
+    """The farm answered with an error; `status` is its HTTP status, `code` its own name of the fault.
+
+    `details` are the items at fault of a request for many; `retry_after_s` is when to ask again, where it says so.
+    """
 
     def __init__(self, answer: "httpx.Response", base: str) -> None:
-        message, code = refusal(answer, base)
-        super().__init__(message, code)
+        error = refusal(answer, base)
+        super().__init__(error["message"], error["code"])
         self.status = answer.status_code
+        self.details: list[dict[str, Any]] = error.get("details") or []
+        after = answer.headers.get("retry-after", "")
+        self.retry_after_s = int(after) if after.isdecimal() else None
 
 
 class Remote:
@@ -69,6 +76,20 @@ class Remote:
             raise Refused(answer, self.base) from None
         return told
 
+    @contextlib.contextmanager
+    def streamed(self, path: str, **options: Any) -> Iterator["httpx.Response"]:
+        """The answer to a GET while it comes. Raises as `ask`, and Unreachable where the body breaks off."""
+        import httpx
+
+        try:
+            with self.http.stream("GET", f"{self.base}{path}", **options) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise Refused(answer, self.base)
+                yield answer
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+
     def pages(self, path: str, params: Mapping[str, Any] | None = None, most: int | None = None) -> Iterator[Any]:
         """Records of a list, page after page, at most `most` of them. Raises as `ask`."""
         given = 0
@@ -87,10 +108,10 @@ class Remote:
         return Unreachable(f"{self.base} does not answer ({error}); {advice}")
 
 
-def refusal(answer: "httpx.Response", base: str) -> tuple[str, str]:
-    """Why the server at `base` did not do what it was asked, and the code of the reason."""
+def refusal(answer: "httpx.Response", base: str) -> dict[str, Any]:
+    """Why the server at `base` did not do what it was asked: at least `message` and `code`."""
     try:
         error = answer.json()["error"]
-        return str(error["message"]), str(error["code"])
+        return {**error, "message": str(error["message"]), "code": str(error["code"])}
     except (ValueError, KeyError, TypeError):
-        return f"{base} answers {answer.status_code}: it is no Speechmill", "no_farm"
+        return {"message": f"{base} answers {answer.status_code}: it is no Speechmill", "code": "no_farm"}

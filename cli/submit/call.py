@@ -1,0 +1,159 @@
+"""One call of `speechmill submit`, from its options to its exit code."""
+
+import contextlib
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from speechmill.cli.remote import Remote
+from speechmill.cli.submit.estimate import CHARS_PER_S, Volume, recent_rate
+from speechmill.cli.submit.manifest import Manifest
+from speechmill.cli.submit.outputs import Kept, Output
+from speechmill.cli.submit.patience import Patience, Stopped
+from speechmill.cli.submit.planning import Wishes, planned, refuse_taken
+from speechmill.cli.submit.progress import Display
+from speechmill.cli.submit.sending import JOBS
+from speechmill.cli.submit.sources.gather import STDIN, Reading, gather
+from speechmill.cli.submit.state import Planned, State
+from speechmill.cli.submit.work import Work
+from speechmill.infra.errors import BadInput
+
+SOME_FAILED = 2
+INTERRUPTED = 130
+MOST_TOLD = 20
+"""Failed items that are named at the end; the manifest has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the options say. Both ways to use it answer the exit code."""
+
+    farm: Remote
+    display: Display
+    output: Output
+    sources: tuple[str, ...]
+    reading: Reading
+    wishes: Wishes
+    overwrite: bool
+
+    def estimate(self) -> int:
+        """Reads all sources as if to send them. Raises BadInput, OSError."""
+        volume = Volume()
+        with tempfile.TemporaryDirectory() as folder, State(Path(folder) / "state") as state:
+            state.plan(volume.counted(self._planned(state)))
+        rate = recent_rate(self.farm)
+        told = {
+            "items": volume.items,
+            "characters": volume.chars,
+            "audio_s": round(volume.audio_s, 1),
+            "farm_rate": round(rate, 2) if rate is not None else None,
+            "time_s": round(volume.audio_s / rate, 1) if rate else None,
+        }
+        time = f"{told['time_s']} s at the {rate:.1f} × real time of its last jobs" if rate else "unknown to this farm"
+        line = (
+            f"{volume.items} items, {volume.chars} characters: about {volume.audio_s:.0f} s of audio "
+            f"({CHARS_PER_S:.0f} characters a second), time {time}"
+        )
+        self.display.conclude(told, line)
+        return 0
+
+    def carry_out(self, retry_failed: bool, no_wait: bool) -> int:
+        """Raises BadInput, OSError and what the farm refuses, all of which leave what was done as it is."""
+        self.farm.told("GET", JOBS, params={"limit": 1})
+        patience = Patience(self.display.say)
+        with State(self.output.work / "state.sqlite3") as state:
+            work = Work(self.farm, state, self.output, patience, self.display, Manifest(self.output.manifest))
+            state.belong_to(self.farm.base)
+            try:
+                with _leaving(patience):
+                    work.settle()
+                    self._prepare(state, retry_failed)
+                    work.manifest.rewrite(state.ended())
+                    self._begin(state)
+                    work.send_all() if no_wait else work.run()
+            except Stopped:
+                self._say_goodbye(state)
+                return INTERRUPTED
+            finally:
+                work.manifest.rewrite(state.ended())
+                self.output.publish()
+            return self._conclude(state)
+
+    def _planned(self, state: State) -> Iterator[Planned]:
+        items = planned(gather(self.sources, self.reading), self.wishes)
+        return items if self.overwrite else refuse_taken(items, state, self.output)
+
+    def _prepare(self, state: State, retry_failed: bool) -> None:
+        if self.sources:
+            state.plan(self._planned(state))
+        else:
+            state.take_up_all()
+        if not state.count():
+            raise BadInput("there is no text in it" if self.sources else "nothing is begun there: name a SOURCE")
+        if retry_failed:
+            state.retry_failed()
+        kept = [
+            Kept(row.name, row.bytes or 0, row.sha256 or "", row.stamp)
+            for row in state.rows()
+            if row.status == "succeeded"
+        ]
+        state.missing(self.output.lost(kept))
+
+    def _begin(self, state: State) -> None:
+        counts = state.count()
+        total = sum(counts.values())
+        self.display.begin(total, total - counts.get("pending", 0))
+
+    def _say_goodbye(self, state: State) -> None:
+        counts, unsent = state.count(), state.unsent()
+        total, left = sum(counts.values()), counts.get("pending", 0)
+        rest = f", but for {unsent} that were not sent yet" if unsent else ""
+        self.display.say(
+            f"left with {total - left} of {total} done; the farm goes on with the rest{rest}. To come back:\n"
+            f"  {self._same_command()}"
+        )
+
+    def _same_command(self) -> str:
+        """What was read from standard input is known by now, and need not be given again."""
+        return shlex.join(["speechmill", *(word for word in sys.argv[1:] if word != STDIN)])
+
+    def _conclude(self, state: State) -> int:
+        counts = state.count()
+        total, done, left = sum(counts.values()), counts.get("succeeded", 0), counts.get("pending", 0)
+        failed = total - done - left
+        if failed:
+            self._tell_failed(state, failed)
+        summary = {**counts, "total": total, "groups": state.groups(), "manifest": str(self.output.manifest)}
+        parts = [f"{done} of {total} done"] + [f"{failed} failed"] * bool(failed) + [f"{left} to come"] * bool(left)
+        self.display.conclude(summary, f"{', '.join(parts)}; see {self.output.manifest}")
+        return SOME_FAILED if failed else 0
+
+    def _tell_failed(self, state: State, count: int) -> None:
+        told = 0
+        for row in state.rows():
+            if row.status not in ("succeeded", "pending") and told < MOST_TOLD:
+                told += 1
+                self.display.say(f"{row.place}: {row.custom_id} {row.status}: {row.error}")
+        if count > told:
+            self.display.say(f"and {count - told} more, which the manifest names")
+        self.display.say("--retry-failed speaks them again")
+
+
+@contextlib.contextmanager
+def _leaving(patience: Patience) -> Iterator[None]:
+    """Ctrl-C lets what is being written down be finished; a second one ends at once."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        patience.stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,104 @@
+"""Results on their way from the farm to where they are kept: several at a time, each checked and whole."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+from urllib.parse import quote
+
+from speechmill.cli.remote import Refused, Remote
+from speechmill.cli.submit.outputs import Output, part_file
+from speechmill.cli.submit.patience import Patience, Stopped
+from speechmill.cli.submit.state import Ended
+from speechmill.infra.errors import FarmError
+
+AT_ONCE = 8
+TRIES = 3
+"""For bytes that are not those which the farm has stored."""
+_GONE = (404, 410)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The farm has an item's audio no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Nothing more can be kept: the disk is full, or the bucket refuses."""
+
+    error: Exception
+
+
+Outcome = Ended | Gone | Broken
+
+
+class _Damaged(FarmError):
+    """What came is not what was stored."""
+
+
+class Fetcher:
+    """Threads that fetch; what became of each item comes out of `outcomes`. A context manager."""
+
+    def __init__(self, farm: Remote, output: Output, patience: Patience) -> None:
+        self.outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
+        self.under_way = 0
+        """Asked for, and not taken from `outcomes` yet; for the thread that asks."""
+        self._farm, self._output, self._patience = farm, output, patience
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fetch")
+
+    def __enter__(self) -> "Fetcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patience.stop.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def fetch(self, name: str, job: str, result: Mapping[str, Any]) -> None:
+        """`result` is the body of the item's line."""
+        self.under_way += 1
+        self._threads.submit(self._run, name, job, result)
+
+    def _run(self, name: str, job: str, result: Mapping[str, Any]) -> None:
+        try:
+            self.outcomes.put(self._fetched(name, job, result))
+        except Stopped:
+            pass
+        except Refused as error:
+            self.outcomes.put(Gone(name) if error.status in _GONE else Ended(name, "failed", job, error=str(error)))
+        except _Damaged as error:
+            self.outcomes.put(Ended(name, "failed", job, error=str(error)))
+        except (FarmError, OSError) as error:
+            self.outcomes.put(Broken(error))
+
+    def _fetched(self, name: str, job: str, result: Mapping[str, Any]) -> Ended:
+        size, sha256 = int(result["bytes"]), str(result["sha256"])
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                stamp = self._patience.until_done(lambda: self._keep(name, job, size, sha256, result["media_type"]))
+                break
+            except _Damaged:
+                if not left:
+                    raise
+        return Ended(name, "succeeded", job, int(result["duration_ms"]), sha256, size, result["seed"], stamp)
+
+    def _keep(self, name: str, job: str, size: int, sha256: str, media_type: str) -> int:
+        path, digest, got = f"/v1/audio/jobs/{quote(job, safe='')}/audio", hashlib.sha256(), 0
+        with part_file(self._output) as (file, part):
+            with self._farm.streamed(path, params={"redirect": "false"}) as answer:
+                for piece in answer.iter_bytes():
+                    if self._patience.stop.is_set():
+                        raise Stopped
+                    digest.update(piece)
+                    got += len(piece)
+                    file.write(piece)
+            if (got, digest.hexdigest()) != (size, sha256):
+                raise _Damaged(f"{job}: its audio is not what the farm has stored")
+            file.flush()
+            os.fsync(file.fileno())
+            return self._output.keep(name, part, sha256, media_type)

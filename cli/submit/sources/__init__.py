@@ -1,0 +1,1 @@
+"""Files of texts, one module for each kind."""
