@@ -189,7 +189,7 @@ def _descendants(pid: int) -> Iterator[tuple[int, str]]:
 def check(out: Path, lines: int) -> float:
     """Seconds of audio of a complete output. Raises FarmError for what is missing, doubled or not whole."""
     told = [json.loads(line) for line in (out / "manifest.jsonl").read_text(encoding="utf-8").splitlines()]
-    if sorted(one["index"] for one in told) != list(range(lines)):
+    if sorted(one["index"] for one in told) != list(range(1, lines + 1)):
         raise FarmError(f"the manifest tells of {len(told)} lines and not of each of {lines} once")
     audio_s = 0.0
     for one in told:
