@@ -100,6 +100,10 @@ class Emission:
     """Facts about the whole log, stored with its end; only with `final`."""
 
 
+class CannotLoad(ValueError):
+    """A stage cannot be loaded as it is configured; the text is one line that says why."""
+
+
 class SlotFailed(Exception):
     """One slot cannot go on; its neighbours can. The text is shown to the client.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from speechmill.models.common import decode_attention
+from speechmill.models.common.decode_attention import decode
 from speechmill.models.common.paged_kv import PagedKv
 
 
@@ -108,7 +108,7 @@ class KernelAttention:
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         self._cache.write(layer, self._places, key, value)
         pages = self._cache.keys[layer], self._cache.values[layer]
-        return decode_attention.attend(query, *pages, self._tables, self._lengths)
+        return decode(query, *pages, self._tables, self._lengths)
 
 
 class StepAttention:

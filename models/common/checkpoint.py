@@ -14,10 +14,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from speechmill.models.stage import CannotLoad
+
 Shape = tuple[int, ...]
 
 
-class CheckpointError(ValueError):
+class CheckpointError(CannotLoad):
     """A checkpoint cannot be used; the text is one line that names the file."""
 
 

@@ -42,10 +42,11 @@ def wanted(device: torch.device) -> bool:
     return mode != "off" and mode != "0" and runs
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Tensor, splits: int = 0) -> Tensor:
+def decode(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Tensor, splits: int = 0) -> Tensor:
     """query [n, heads, size], keys and values [pages, page, kv heads, size], tables int32 [n, pages of a sequence],
     lengths int32 [n], the current position included → [n, heads, size]; zeros for a length of 0. Scale 1/√size.
 
     `splits`: along the length; 0 for as many as fill the device. For fixed shapes and splits a row's result is fixed.
     """
-    return decode_kernel.attend(query, keys, values, tables, lengths, splits)
+    made: Tensor = decode_kernel.decode(query, keys, values, tables, lengths, splits)
+    return made

@@ -1,5 +1,7 @@
 """The Triton kernels behind `decode_attention`, and their launch. Importing this needs Triton."""
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
 import math
 import os
 
@@ -80,8 +82,8 @@ def _join_splits(maxima, sums, mixed, out, splits, SPLITS: tl.constexpr, SIZE: t
     tl.store(out + tl.program_id(0) * SIZE + channels, joined.to(out.dtype.element_ty), mask=inside)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Tensor, splits: int) -> Tensor:
-    """See `decode_attention.attend`."""
+def decode(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Tensor, splits: int) -> Tensor:
+    """See `decode_attention.decode`."""
     rows, heads, size = query.shape
     page, kv_heads = keys.shape[1:3]
     longest = tables.shape[1] * page

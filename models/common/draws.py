@@ -8,7 +8,6 @@ the same way on every device, so all of them draw the same bits.
 from hashlib import blake2b
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 ENTRY_BITS, DRAW_BITS = 20, 8
@@ -53,4 +52,3 @@ def uniform(keys: Tensor, counters: Tensor) -> Tensor:
 
 def _swap_halves(words: Tensor) -> Tensor:
     return (words >> 32 & _LOW_32) | (words << 32)
-

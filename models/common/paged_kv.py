@@ -139,6 +139,5 @@ class PagePool:
         idle, free = set(self._idle), set(self._free)
         in_use = {page for page, count in enumerate(holders) if count}
         assert len(free) == len(self._free), "a page is free twice"
-        assert not (idle & free or idle & in_use or free & in_use), "a page is in two places"
-        assert idle | free | in_use == set(range(1, self._count)), "a page is lost"
+        assert sorted([*idle, *free, *in_use]) == list(range(1, self._count)), "a page is lost, or in two places"
         assert {name: page for page, name in self._names.items()} == self._named, "names are not one to one"

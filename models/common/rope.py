@@ -42,7 +42,7 @@ class Rope:
         """[n, heads, size] turned in float32 and cast back."""
         wide = heads.float()
         if self._pairs == "interleaved":
-            pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
+            pairs = torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))
             return torch.view_as_real(pairs * turns).flatten(-2).to(heads.dtype)
         turned = torch.complex(*wide.chunk(2, dim=-1)) * turns
         return torch.cat([turned.real, turned.imag], dim=-1).to(heads.dtype)

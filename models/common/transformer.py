@@ -72,11 +72,11 @@ class Layer:
     def _mix(self, rows: Tensor, turns: Tensor, index: int, attend: Attend) -> Tensor:
         shape = self._shape
         heads = self._weights.qkv(rows).view(len(rows), -1, shape.size)
-        turned, value = heads.split([shape.heads + shape.kv_heads, shape.kv_heads], dim=1)
+        turned, value = heads[:, : -shape.kv_heads], heads[:, -shape.kv_heads :]
         if self._weights.qk_norm is not None:
             turned = rms_norm(turned, self._weights.qk_norm, shape.eps)
-        query, key = self._rope.turn(turned, turns).split([shape.heads, shape.kv_heads], dim=1)
-        return attend(index, query, key, value).flatten(1)
+        turned = self._rope.turn(turned, turns)
+        return attend(index, turned[:, : shape.heads], turned[:, shape.heads :], value).flatten(1)
 
 
 class Transformer:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from speechmill.models.common.checkpoint import Weights
+from speechmill.models.common.device import usable_device
 from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
@@ -17,7 +18,7 @@ from speechmill.models.fish_speech.prompt import PromptBuilder
 from speechmill.models.fish_speech.talker import Talker
 from speechmill.models.fish_speech.tokenizer import Tokenizer
 from speechmill.models.fish_speech.weights import find_source, internal_name
-from speechmill.models.stage import Stage, StageOptions, StageTask
+from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
 
 _WARM_TASK = StageTask("warm", 0, 0, "Warm.", "default", 0, params={"max_new_tokens": 4})
 
@@ -32,7 +33,7 @@ class Voice:
 
 
 def load(name: str, options: StageOptions) -> Stage:
-    """Raises KeyError for a stage that the model does not have, CheckpointError in one line for what does not fit."""
+    """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
     torch.set_num_threads(options.threads)
     stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker}
     return stages[name](options)
@@ -40,8 +41,8 @@ def load(name: str, options: StageOptions) -> Stage:
 
 def _talker(options: StageOptions) -> TalkerStage:
     if options.checkpoint is None:
-        raise ValueError("fish_speech speaks from a checkpoint only")
-    return talker_stage(read_voice(options.checkpoint, torch.device(options.device)), EngineOptions(options.slots))
+        raise CannotLoad("fish_speech speaks from a checkpoint only")
+    return talker_stage(read_voice(options.checkpoint, usable_device(options.device)), EngineOptions(options.slots))
 
 
 def read_voice(folder: Path, device: torch.device) -> Voice:

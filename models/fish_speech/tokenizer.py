@@ -20,7 +20,7 @@ class Tokenizer:
         if not path.is_file():
             raise CheckpointError(f"{path} is missing")
         try:
-            self._tokenizer: Any = PreTrainedTokenizerFast(tokenizer_file=str(path))
+            self._tokenizer: Any = PreTrainedTokenizerFast(tokenizer_file=str(path))  # type: ignore[no-untyped-call]
         except Exception as error:  # the Rust side raises bare Exception
             raise CheckpointError(f"cannot read {path}: {error}") from None
         self._vocabulary: dict[str, int] = self._tokenizer.get_vocab()

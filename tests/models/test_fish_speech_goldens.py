@@ -15,7 +15,6 @@ from speechmill.models.common.attention import PrefillAttention, RowsAttention
 from speechmill.models.common.draws import Draws
 from speechmill.models.common.engine.engine import EngineOptions
 from speechmill.models.common.engine.model import Codes
-from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.paged_kv import PagedKv
 from speechmill.models.common.sampler import Settings, probabilities, race, rank, repeats, shifted
 from speechmill.models.fish_speech.codec.features import pack

@@ -129,7 +129,7 @@ class Engine:
         compute(held.pages, columns, held.computed)
         held.computed = end
         self._name(held)
-        return columns.shape[1]
+        return int(columns.shape[1])
 
     def _reach(self, held: Held, budget: int) -> int:
         """Where a piece of at most `budget` columns ends. Tiles of a prompt are whole, wherever it is cut."""

@@ -15,7 +15,7 @@ class FrameGraph:
     def __init__(self, step: Callable[[Tensor], Tensor], slots: int, device: torch.device) -> None:
         """`step`: slot numbers [slots] → [slots, n]; slot number `slots` is nobody's and may be stepped at will."""
         self._index = torch.full((slots,), slots, device=device)
-        stream = torch.cuda.Stream(device)
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_RUNS):

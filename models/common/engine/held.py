@@ -32,7 +32,7 @@ class Held:
     @property
     def prefilled(self) -> int:
         """Positions at the beginning that are computed in tiles; those after them are computed one by one."""
-        return self.request.prompt.shape[1] - 1
+        return int(self.request.prompt.shape[1]) - 1
 
     @property
     def length(self) -> int:

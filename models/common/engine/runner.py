@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speechmill.models.common import decode_attention
 from speechmill.models.common.attention import Attend, KernelAttention, PrefillAttention, RowsAttention
+from speechmill.models.common.decode_attention import wanted
 from speechmill.models.common.draws import CounterDraws, Draws
 from speechmill.models.common.engine.graph import FrameGraph
 from speechmill.models.common.engine.held import Held
@@ -46,7 +46,7 @@ class Runner:
         self._draws = draws
         self._device = model.kv.device
         self._fixed = self._device.type == "cuda"
-        self._kernel = decode_attention.wanted(self._device)
+        self._kernel = wanted(self._device)
         self._slots = self._empty(slots + 1)
         self._graph: FrameGraph | None = None
 
