@@ -228,6 +228,7 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
     worker: Worker = Worker()
     workers: tuple[WorkerGroup, ...] = (WorkerGroup(stages=("models",)), WorkerGroup(stages=("farm",)))
+    checkpoints: dict[str, Path] = {}
     stages: dict[str, StageOverride] = {}
     aliases: dict[str, Alias] = {name: Alias(profile="openai") for name in ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")}
     auth: Auth = Auth()

@@ -165,6 +165,8 @@ class ModelCard(CardPart):
 
     id: str
     family: str
+    own_weights: bool = False
+    """The weights come with the package; otherwise a checkpoint must be named."""
     owned_by: str
     created: int
     description: str

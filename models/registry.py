@@ -1,7 +1,8 @@
 """Finds the model folders and answers which card a name means. Reads TOML only; a stage is loaded on demand."""
 
+import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cache
 from importlib import import_module, resources
 
@@ -21,8 +22,9 @@ def cards() -> dict[str, ModelCard]:
     return found
 
 
-def served(models: Iterable[str], stand_in: bool) -> tuple[ModelCard, ...]:
-    """The cards of models that are to be served. `stand_in`: one without an engine is spoken as a tone.
+def served(models: Iterable[str], checkpoints: Container[str], stand_in: bool) -> tuple[ModelCard, ...]:
+    """The cards of models that are to be served. `checkpoints`: models whose weights are to be had; `stand_in`: one
+    that cannot be computed is spoken as a tone.
 
     Raises LookupError, in one line, for a model that is unknown or that nothing here computes.
     """
@@ -30,19 +32,29 @@ def served(models: Iterable[str], stand_in: bool) -> tuple[ModelCard, ...]:
     for name in models:
         if name not in known:
             raise LookupError(f"unknown model {name!r}; known: {', '.join(known)}")
-        if not (stand_in or has_engine(known[name])):
-            raise LookupError(f"model {name!r} has a card but no engine in this version; test.stand_in gives it a tone")
+        if not stand_in and not is_computed(known[name], checkpoints):
+            raise LookupError(_lack(known[name]))
         chosen.append(known[name])
     return tuple(chosen)
 
 
-def has_engine(card: ModelCard) -> bool:
-    """Whether this version can compute the model, or only knows its card."""
+def is_computed(card: ModelCard, checkpoints: Container[str]) -> bool:
+    """Whether this version has an engine for the model, and the weights are to be had."""
+    return _has_engine(card) and (card.own_weights or card.id in checkpoints)
+
+
+def _has_engine(card: ModelCard) -> bool:
     return (resources.files("speechmill.models") / card.family / "stages.py").is_file()
 
 
+def _lack(card: ModelCard) -> str:
+    if _has_engine(card):
+        return f"model {card.id!r} needs a checkpoint: checkpoints.{json.dumps(card.id)} names its folder"
+    return f"model {card.id!r} has a card but no engine in this version; test.stand_in gives it a tone"
+
+
 def load_stage(card: ModelCard, stage: str, options: StageOptions) -> Stage:
-    """Import the family and load one of its stages, weights included."""
+    """Import the family and load one of its stages, weights included. Raises CannotLoad in one line."""
     family = import_module(f"speechmill.models.{card.family}.stages")
     loaded: Stage = family.load(stage, options)
     return loaded

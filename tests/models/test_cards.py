@@ -7,10 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from speechmill.models.card import ModelCard, read_cards
-from speechmill.models.registry import cards, served
+from speechmill.models.registry import cards, is_computed, served
 
 QWEN = "Qwen/Qwen3-TTS-12Hz-"
 PRESET, DESIGN, BASE = f"{QWEN}1.7B-CustomVoice", f"{QWEN}1.7B-VoiceDesign", f"{QWEN}1.7B-Base"
+FISH = "fishaudio/s2-pro"
 SAMPLER = {"temperature", "top_p", "top_k", "repetition_penalty"}
 AUK_EXTRA = {"num_inference_steps", "guidance_scale", "sway", "t_grid", "vae_sample"}
 
@@ -29,7 +30,7 @@ ROWS = {
     "auk": row(24_000, "none", "optional/none", instructions="optional", budget=0, extra=AUK_EXTRA),
     "auk-flash": row(24_000, "none", "optional/none", instructions="optional", budget=0, extra=AUK_EXTRA),
     "FunAudioLLM/Fun-CosyVoice3-0.5B-2512": row(24_000, "optional u", "required/required", budget=2048),
-    "fishaudio/s2-pro": row(44_100, "optional bu", "optional/with_ref_audio"),
+    FISH: row(44_100, "optional bu", "optional/with_ref_audio"),
     "nineninesix/gepard-1.0": row(22_050, "optional b", "none/none", "none", extra=set()),
     "bosonai/higgs-audio-v2-generation-3B-base": row(
         24_000,
@@ -172,9 +173,17 @@ def test_a_card_that_contradicts_itself_is_refused(changes: dict[str, Any], mess
         read_cards(family(id="a", **changes))
 
 
-def test_an_unknown_model_and_one_without_an_engine_are_told_in_one_line() -> None:
+def test_an_unknown_model_and_one_that_nothing_computes_are_told_in_one_line() -> None:
     with pytest.raises(LookupError, match=r"^unknown model 'nobody'; known: .*hibari"):
-        served(["hibari", "nobody"], stand_in=True)
+        served(["hibari", "nobody"], (), stand_in=True)
     with pytest.raises(LookupError, match=rf"^model '{PRESET}' has a card but no engine.*test\.stand_in"):
-        served(["hibari", PRESET], stand_in=False)
-    assert [found.id for found in served(["hibari", PRESET], stand_in=True)] == ["hibari", PRESET]
+        served(["hibari", PRESET], (), stand_in=False)
+    assert [found.id for found in served(["hibari", PRESET], (), stand_in=True)] == ["hibari", PRESET]
+
+
+def test_a_model_that_brings_no_weights_is_served_from_a_checkpoint_or_as_a_tone() -> None:
+    with pytest.raises(LookupError, match=rf'^model \'{FISH}\' needs a checkpoint: checkpoints."{FISH}"'):
+        served([FISH], (), stand_in=False)
+    assert [found.id for found in served([FISH], {FISH}, stand_in=False)] == [FISH]
+    assert is_computed(cards()[FISH], {FISH})
+    assert not is_computed(cards()[FISH], ())
