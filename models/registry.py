@@ -2,9 +2,10 @@
 
 import json
 import tomllib
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module, resources
+from pathlib import Path
 
 from speechmill.models.card import ModelCard, read_cards
 from speechmill.models.stage import Stage, StageOptions
@@ -22,35 +23,29 @@ def cards() -> dict[str, ModelCard]:
     return found
 
 
-def served(models: Iterable[str], checkpoints: Container[str], stand_in: bool) -> tuple[ModelCard, ...]:
-    """The cards of models that are to be served. `checkpoints`: models whose weights are to be had; `stand_in`: one
-    that cannot be computed is spoken as a tone.
-
-    Raises LookupError, in one line, for a model that is unknown or that nothing here computes.
-    """
-    known, chosen = cards(), []
+def served(models: Iterable[str]) -> tuple[ModelCard, ...]:
+    """The cards of models that are to be served. Raises LookupError, in one line, for one that is unknown."""
+    known = cards()
     for name in models:
         if name not in known:
             raise LookupError(f"unknown model {name!r}; known: {', '.join(known)}")
-        if not stand_in and not is_computed(known[name], checkpoints):
-            raise LookupError(_lack(known[name]))
-        chosen.append(known[name])
-    return tuple(chosen)
+    return tuple(known[name] for name in models)
 
 
-def is_computed(card: ModelCard, checkpoints: Container[str]) -> bool:
-    """Whether this version has an engine for the model, and the weights are to be had."""
-    return _has_engine(card) and (card.own_weights or card.id in checkpoints)
+def require(card: ModelCard, checkpoint: Path | None) -> None:
+    """Raises LookupError, in one line, for a model that this version cannot compute here."""
+    if not has_engine(card):
+        raise LookupError(f"model {card.id!r} has a card but no engine in this version; test.stand_in gives it a tone")
+    if checkpoint is None and not card.own_weights:
+        name = json.dumps(card.id)
+        raise LookupError(
+            f"model {card.id!r} needs its checkpoint: hf download {card.id}, or have checkpoints.{name} name its folder"
+        )
 
 
-def _has_engine(card: ModelCard) -> bool:
+def has_engine(card: ModelCard) -> bool:
+    """Whether this version can compute the model, or only knows its card."""
     return (resources.files("speechmill.models") / card.family / "stages.py").is_file()
-
-
-def _lack(card: ModelCard) -> str:
-    if _has_engine(card):
-        return f"model {card.id!r} needs a checkpoint: checkpoints.{json.dumps(card.id)} names its folder"
-    return f"model {card.id!r} has a card but no engine in this version; test.stand_in gives it a tone"
 
 
 def load_stage(card: ModelCard, stage: str, options: StageOptions) -> Stage:

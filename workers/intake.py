@@ -17,7 +17,7 @@ from speechmill.configs.settings import JobClass
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, LogRef, Role
+from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, Role
 from speechmill.infra.messages import Claim, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
@@ -39,6 +39,7 @@ from speechmill.infra.spill import Spill
 from speechmill.models.stage import Chunk, Mark, Resume
 from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Cursor
+from speechmill.workers.history import read_history, read_whole
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
 from speechmill.workers.runner import Place, Runner
@@ -245,8 +246,9 @@ class Intake:
             work.joined = cursor.segment
         work.inputs = input_logs(claimed, cursor.segment)
         replay = stands.end > 0 and runner.card.resume == "replay"
-        output = self._read_own(own) if own is not None and replay else b""
+        output = read_whole(self._client, own) if own is not None and replay else b""
         resume = Resume(stands.end, output, stands.cursor)
+        work.history = read_history(self._client, claimed)
         with self._lock:
             self._held[str(task)] = work
         self._assets.bring(work.assets, lambda: not work.gone, lambda found: self._open(runner, work, resume, found))
@@ -269,12 +271,6 @@ class Intake:
         claimed = work.claim
         call = fence(work.log, claimed.token, claimed.base, claimed.ttl_s, log_header(claimed))
         return self._client.run(call)
-
-    def _read_own(self, own: LogRef) -> bytes:
-        reader, parts = LogReader(), []
-        while entries := self._client.read_log(own, reader.entry, READ_COUNT):
-            parts += [chunk.payload for chunk in reader.entries(entries)]
-        return b"".join(parts)
 
     # -- following --------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class Loop:
         slot = runner.seat(work)
         work.made = event.resume.end
         with self._blamed(runner, work):
-            runner.stage.open(slot, stage_task(work.claim, event.assets), event.resume)
+            runner.stage.open(slot, stage_task(work.claim, event.assets, work.history), event.resume)
 
     def _feed(self, runner: Runner, event: Feed) -> None:
         if event.work.slot >= 0:

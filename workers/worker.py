@@ -23,7 +23,8 @@ from speechmill.infra.keys import FARM_STAGES, new_id
 from speechmill.infra.protocol import handback
 from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard, StageCard
-from speechmill.models.registry import cards, is_computed, load_stage, served
+from speechmill.models.checkpoints import find_checkpoint
+from speechmill.models.registry import cards, has_engine, load_stage, require, served
 from speechmill.models.stage import CannotLoad, Stage, StageOptions
 from speechmill.models.tone import stages as tone
 from speechmill.workers.assets import Assets
@@ -58,7 +59,10 @@ def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> 
     `farm` for the farm's own. Raises ConfigError for an unknown name, or for a model that nothing here computes.
     """
     try:
-        chosen = served(models or settings.models, settings.checkpoints, settings.test.stand_in)
+        chosen = served(models or settings.models)
+        if not settings.test.stand_in:
+            for card in chosen:
+                require(card, find_checkpoint(card.id, settings.checkpoints))
     except LookupError as error:
         raise ConfigError(str(error)) from None
     pairs = [(card.id, name) for card in chosen for name in card.stage_names]
@@ -91,9 +95,10 @@ def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner
     """
     pool = f"{card.id}/{stage_name}"
     stage_card = card.stage(stage_name)
-    options = stage_options(stage_card, settings.stages.get(pool, StageOverride()), settings.checkpoints.get(card.id))
+    checkpoint = find_checkpoint(card.id, settings.checkpoints)
+    options = stage_options(stage_card, settings.stages.get(pool, StageOverride()), checkpoint)
     began = time.monotonic()
-    if is_computed(card, settings.checkpoints):
+    if has_engine(card) and (card.own_weights or checkpoint is not None):
         try:
             stage = load_stage(card, stage_name, options)
         except CannotLoad as error:

@@ -1,13 +1,15 @@
 """The families' cards against the tables of the speech API, and how a card is read."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from speechmill.models.card import ModelCard, read_cards
-from speechmill.models.registry import cards, is_computed, served
+from speechmill.models.checkpoints import find_checkpoint, recognise
+from speechmill.models.registry import cards, require, served
 
 QWEN = "Qwen/Qwen3-TTS-12Hz-"
 PRESET, DESIGN, BASE = f"{QWEN}1.7B-CustomVoice", f"{QWEN}1.7B-VoiceDesign", f"{QWEN}1.7B-Base"
@@ -175,15 +177,36 @@ def test_a_card_that_contradicts_itself_is_refused(changes: dict[str, Any], mess
 
 def test_an_unknown_model_and_one_that_nothing_computes_are_told_in_one_line() -> None:
     with pytest.raises(LookupError, match=r"^unknown model 'nobody'; known: .*hibari"):
-        served(["hibari", "nobody"], (), stand_in=True)
+        served(["hibari", "nobody"])
     with pytest.raises(LookupError, match=rf"^model '{PRESET}' has a card but no engine.*test\.stand_in"):
-        served(["hibari", PRESET], (), stand_in=False)
-    assert [found.id for found in served(["hibari", PRESET], (), stand_in=True)] == ["hibari", PRESET]
+        require(cards()[PRESET], Path("checkpoint"))
+    with pytest.raises(LookupError, match=rf'^model \'{FISH}\' needs its checkpoint: .* checkpoints\."{FISH}"'):
+        require(cards()[FISH], None)
+    require(cards()[FISH], Path("checkpoint"))
+    require(cards()["hibari"], None)
 
 
-def test_a_model_that_brings_no_weights_is_served_from_a_checkpoint_or_as_a_tone() -> None:
-    with pytest.raises(LookupError, match=rf'^model \'{FISH}\' needs a checkpoint: checkpoints."{FISH}"'):
-        served([FISH], (), stand_in=False)
-    assert [found.id for found in served([FISH], {FISH}, stand_in=False)] == [FISH]
-    assert is_computed(cards()[FISH], {FISH})
-    assert not is_computed(cards()[FISH], ())
+def test_a_checkpoint_is_found_by_name_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert find_checkpoint(FISH, {}) is None
+    folder = tmp_path / "models--fishaudio--s2-pro"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc")
+    assert find_checkpoint(FISH, {}) is None
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    assert find_checkpoint(FISH, {}) == folder / "snapshots" / "abc"
+    assert find_checkpoint(FISH, {FISH: Path("mine")}) == Path("mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [('{"model_type": "fish_qwen3_omni"}', FISH), ('{"model_type": "bert"}', "")]
+)
+def test_a_folder_tells_which_model_it_is_a_checkpoint_of(tmp_path: Path, content: str, found: str) -> None:
+    with pytest.raises(LookupError, match="holds no checkpoint"):
+        recognise(tmp_path)
+    (tmp_path / "config.json").write_text(content)
+    if found:
+        assert recognise(tmp_path) == found
+    else:
+        with pytest.raises(LookupError, match=r"a checkpoint of 'bert'.*known: .*fish_qwen3_omni"):
+            recognise(tmp_path)
