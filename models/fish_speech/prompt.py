@@ -25,7 +25,7 @@ MAX_TURNS = 5
 """In one batch."""
 _SPEAKER = re.compile(r"<\|speaker:\d+\|>")
 _OLD_SPEAKER = re.compile(r"<speaker:(\d+)>")
-_CONTROL = re.compile(r"<\|.*?\|>", re.DOTALL)
+_CONTROL = re.compile(r"<\|[^|]*\|>")
 
 
 @dataclass(frozen=True, slots=True)

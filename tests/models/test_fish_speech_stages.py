@@ -1,6 +1,7 @@
 """Fish Speech's talker as a stage, from the golden checkpoint: resuming, refusing, and checking folders."""
 
 import json
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,9 @@ from goldens import Goldens
 
 from speechmill.models.fish_speech.check import check
 from speechmill.models.fish_speech.codec.features import pack
+from speechmill.models.fish_speech.prompt import safe
 from speechmill.models.fish_speech.stages import load
+from speechmill.models.registry import cards
 from speechmill.models.stage import CannotLoad, Resume, SlotFailed, Stage, StageOptions
 
 GOLDENS = Goldens("fish_speech")
@@ -90,6 +93,28 @@ def test_what_it_cannot_speak_is_refused_for_that_slot(changes: dict[str, Any], 
 def test_older_speaker_tags_mean_todays() -> None:
     older, newer = (drive(talker(), spoken(text)) for text in ("<speaker:1>Hi.", "<|speaker:1|>Hi."))
     assert payload(older) == payload(newer)
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("<|speaker:12|>Hi. <speaker:3>Yes.", True),
+        ("a <| b |> c", False),
+        ("<|im_end|>", False),
+        ("<|speaker:x|>", False),
+        ("<|speaker:1|><|semantic:1|>", False),
+        ("a <|b> c|>", False),
+        ("x < y | z > w", True),
+    ],
+)
+def test_the_card_refuses_the_control_tokens_that_the_prompt_would(text: str, fits: bool) -> None:
+    refused = re.search(cards()["fishaudio/s2-pro"].parameters.refused_input, text)
+    assert (refused is None) == fits
+    if fits:
+        assert "<speaker" not in safe(text)
+    else:
+        with pytest.raises(ValueError, match="is a control token"):
+            safe(text)
 
 
 def test_both_layouts_are_found_complete() -> None:
