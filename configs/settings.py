@@ -16,7 +16,10 @@ from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
 PREFIX = "SPEECHMILL_"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
-OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL", f"{PREFIX}API_KEY", f"{PREFIX}WEBHOOK_SECRET")
+OTHER_VARIABLES = (
+    PROFILE_VARIABLE,
+    *(f"{PREFIX}{name}" for name in ("URL", "API_KEY", "WEBHOOK_SECRET", "FISH_KVCACHE_ATTN", "GOLDENS")),
+)
 """Ours, but no settings."""
 
 

@@ -3,7 +3,7 @@
 A layer hands its queries, keys and values to an `Attend`; which cache stands behind it is the caller's business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -50,19 +50,22 @@ class PrefillAttention:
         self._start, self._count = start, count
         positions = torch.arange(start, start + count, device=pages.device)
         self._places = cache.places(pages, positions)
+        self._tiles = list(self._cut())
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         self._cache.write(layer, self._places, key[: self._count], value[: self._count])
         keys, values = (part[None] for part in self._cache.read(layer, self._pages))
         mixed = torch.zeros_like(query)
-        end = self._start + self._count
-        for first in range(self._start, end, self._cache.page):
-            last = min(first + self._cache.page, end)
-            rows = slice(first - self._start, last - self._start)
-            mixed[rows] = grouped_attention(
-                query[None, rows], keys[:, :last], values[:, :last], _mask(first, last, query.device)
-            )[0]
+        for rows, end, mask in self._tiles:
+            mixed[rows] = grouped_attention(query[None, rows], keys[:, :end], values[:, :end], mask)[0]
         return mixed
+
+    def _cut(self) -> Iterator[tuple[slice, int, Tensor | None]]:
+        """Rows of each tile, how many positions they see at most, and which."""
+        start, end = self._start, self._start + self._count
+        for first in range(start, end, self._cache.page):
+            last = min(first + self._cache.page, end)
+            yield slice(first - start, last - start), last, _mask(first, last, self._pages.device)
 
 
 def _mask(first: int, last: int, device: torch.device) -> Tensor | None:
@@ -119,15 +122,19 @@ class StepAttention:
         self._keys = like.new_empty(layers, rows, length, kv_heads, size)
         self._values = torch.empty_like(self._keys)
         self._rows = rows
-        self.at = 0
-        """Where the next positions begin."""
+        self._end = 0
+
+    def advance(self, count: int) -> Tensor:
+        """Before the next `count` positions of every sequence go through the layers: which they are, for each row."""
+        start, self._end = self._end, self._end + count
+        self._fresh = slice(start, self._end)
+        self._mask = _mask(start, self._end, self._keys.device)
+        return torch.arange(start, self._end, device=self._keys.device).repeat(self._rows)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Rows are sequence-major: all positions of the first sequence, then of the second."""
-        count = len(query) // self._rows
-        query, key, value = (part.view(self._rows, count, *part.shape[1:]) for part in (query, key, value))
-        end = self.at + count
-        self._keys[layer, :, self.at : end] = key
-        self._values[layer, :, self.at : end] = value
-        keys, values = self._keys[layer, :, :end], self._values[layer, :, :end]
-        return grouped_attention(query, keys, values, _mask(self.at, end, query.device)).flatten(0, 1)
+        """Rows are sequence-major: all fresh positions of the first sequence, then of the second."""
+        query, key, value = (part.view(self._rows, -1, *part.shape[1:]) for part in (query, key, value))
+        self._keys[layer, :, self._fresh] = key
+        self._values[layer, :, self._fresh] = value
+        keys, values = self._keys[layer, :, : self._end], self._values[layer, :, : self._end]
+        return grouped_attention(query, keys, values, self._mask).flatten(0, 1)

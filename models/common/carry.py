@@ -33,6 +33,7 @@ class Streams:
     """The carried rows of all streams: a table [streams, rows, ...] float32 for each part, which grows with them."""
 
     def __init__(self, carry: Carry, device: torch.device) -> None:
+        self.device = device
         self.tables = [torch.zeros(0, *shape, device=device) for shape in carry.shapes]
         self._places: list[int] = []
         self._origins: list[int] = []
@@ -57,7 +58,7 @@ class Streams:
         known = [place - self._origins[stream] for place, stream in zip(places, streams, strict=True)]
         for stream, length in zip(streams, lengths, strict=True):
             self._places[stream] += length
-        return Batch(self.tables, streams, lengths, places, known)
+        return Batch(self, streams, lengths, places, known)
 
     def _grow(self) -> None:
         count = len(self._places)
@@ -73,16 +74,16 @@ class Batch:
 
     def __init__(
         self,
-        tables: Sequence[Tensor],
+        table: Streams,
         streams: Sequence[int],
         lengths: Sequence[int],
         places: Sequence[int],
         known: Sequence[int],
     ) -> None:
         """`known`: frames before each stream's place that it has seen."""
-        device = tables[0].device
+        device = table.device
         self.size = len(streams)
-        self._tables = tables
+        self._tables = table.tables
         self._streams = torch.tensor(streams, device=device)
         self._longest = max(lengths)
         even = min(lengths) == self._longest

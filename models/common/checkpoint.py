@@ -114,11 +114,15 @@ def _unpickle(path: Path) -> dict[str, object]:
             mapped = file.read(2) == b"PK"  # older files are no archives and cannot be mapped
         loaded = torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
+        raise CheckpointError(f"cannot read {path}: {_first_line(error)}") from None
     inner = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
     if not isinstance(inner, dict):
         raise CheckpointError(f"{path} holds no state dict")
     return inner
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 class Weights:

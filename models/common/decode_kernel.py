@@ -73,8 +73,8 @@ def _join_splits(maxima, sums, mixed, out, splits, SPLITS: tl.constexpr, SIZE: t
     parts, channels = tl.arange(0, SPLITS), tl.arange(0, WIDE)
     there, inside = parts < splits, channels < SIZE
     top = tl.load(maxima + at + parts, mask=there, other=float("-inf"))
-    highest = tl.max(top, 0)
-    weights = tl.where(top == float("-inf"), 0.0, tl.exp2(top - highest))
+    highest = tl.maximum(tl.max(top, 0), -1e30)  # of a length of 0 all are -inf
+    weights = tl.exp2(top - highest)
     total = tl.sum(weights * tl.load(sums + at + parts, mask=there, other=0.0), 0)
     read = there[:, None] & inside[None, :]
     rows = tl.load(mixed + (at + parts)[:, None] * SIZE + channels[None, :], mask=read, other=0.0)

@@ -14,7 +14,7 @@ _BLOCK = 1 << 16
 
 def resample(samples: Tensor, source_hz: int, target_hz: int) -> Tensor:
     """[n] float32 → [ceil(n · target / source)] float32. There is silence before and after the signal."""
-    if source_hz == target_hz:
+    if source_hz == target_hz or not len(samples):
         return samples
     common = math.gcd(source_hz, target_hz)
     source, target = source_hz // common, target_hz // common
@@ -26,7 +26,7 @@ def resample(samples: Tensor, source_hz: int, target_hz: int) -> Tensor:
     for start in range(0, count, _BLOCK):
         made = torch.arange(start, min(start + _BLOCK, count))
         pieces.append((near[made * source // target] * kernel[made % target]).sum(1))
-    return torch.cat(pieces) if pieces else samples
+    return torch.cat(pieces)
 
 
 def _kernel(source: int, target: int) -> Tensor:

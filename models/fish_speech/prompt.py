@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechmill.models.common.engine.model import Codes, Columns
+from speechmill.models.fish_speech.columns import frame_columns
 from speechmill.models.fish_speech.tokenizer import Tokenizer
 
 SYSTEM = "convert the provided text to speech"
@@ -24,7 +25,7 @@ MAX_TURNS = 5
 """In one batch."""
 _SPEAKER = re.compile(r"<\|speaker:\d+\|>")
 _OLD_SPEAKER = re.compile(r"<speaker:(\d+)>")
-_CONTROL = re.compile(r"<\|.*?\|>", re.DOTALL)
+_CONTROL = re.compile(r"<\|[^|]*\|>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,15 @@ class PromptBuilder:
         """Everything up to where the model begins to speak `text`. `history`: turns that it has spoken already."""
         parts = [self._system(references)]
         for turn in history:
-            parts += [self._user(turn.text), self.frames(turn.codes), self._text(END)]
+            parts += [self._user(turn.text), frame_columns(turn.codes, self._semantic), self._text(END)]
         return np.concatenate([*parts, self._user(text)], axis=1)
-
-    def frames(self, codes: Codes) -> Columns:
-        """Columns of frames [n, codebooks]."""
-        rows = codes.T.astype(np.int64)
-        return np.concatenate([rows[:1] + self._semantic, rows])
 
     def _system(self, references: Sequence[Spoken]) -> NDArray[np.int64]:
         opening = self._text("<|im_start|>system\n")
         if not references:
             return np.concatenate([opening, self._text(SYSTEM), self._text(END)], axis=1)
         words = "\n".join(_tagged(reference.text, number) for number, reference in enumerate(references))
-        heard = self.frames(np.concatenate([reference.codes for reference in references]))
+        heard = frame_columns(np.concatenate([each.codes for each in references]), self._semantic)
         parts = [opening, *map(self._text, (SYSTEM_LIKE, words, SPEECH)), heard, self._text(END)]
         return np.concatenate(parts, axis=1)
 

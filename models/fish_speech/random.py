@@ -69,6 +69,22 @@ def random_talker(size: str, device: torch.device, dtype: torch.dtype, seed: int
     return Talker(config, RandomWeights(seed, device, dtype), config.semantic[0], config.semantic[0] - 1, device, dtype)
 
 
+def step_parameters(config: TalkerConfig) -> int:
+    """Parameters that one frame step has to read, however many rows it has: what its speed is measured by."""
+    slow, fast = config.slow, config.fast
+    head = (config.codebook + 1) * slow.width
+    return (
+        _layer_parameters(slow)
+        + head
+        + (config.codebooks - 1) * (_layer_parameters(fast) + config.codebook * fast.width)
+    )
+
+
+def _layer_parameters(shape: LayerShape) -> int:
+    inner = shape.heads * shape.size
+    return shape.layers * (shape.width * (shape.qkv + inner) + 3 * shape.hidden * shape.width)
+
+
 def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Tensor:
     """A prompt of `text` tokens and a reference of `frames`: int64 [1 + codebooks, text + frames]."""
     generator = torch.Generator().manual_seed(seed)

@@ -12,6 +12,7 @@ from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
+from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
 from speechmill.models.fish_speech.config import TalkerConfig, read_config
 from speechmill.models.fish_speech.plan import Planner
 from speechmill.models.fish_speech.prompt import PromptBuilder
@@ -34,15 +35,16 @@ class Voice:
 
 def load(name: str, options: StageOptions) -> Stage:
     """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
+    usable_device(options.device)
     torch.set_num_threads(options.threads)
-    stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker}
+    stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker, "codec": CodecStage, "encode": EncodeStage}
     return stages[name](options)
 
 
 def _talker(options: StageOptions) -> TalkerStage:
     if options.checkpoint is None:
         raise CannotLoad("fish_speech speaks from a checkpoint only")
-    return talker_stage(read_voice(options.checkpoint, usable_device(options.device)), EngineOptions(options.slots))
+    return talker_stage(read_voice(options.checkpoint, torch.device(options.device)), EngineOptions(options.slots))
 
 
 def read_voice(folder: Path, device: torch.device) -> Voice:

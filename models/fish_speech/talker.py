@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as fn
@@ -16,6 +17,7 @@ from speechmill.models.common.paged_kv import KvShape
 from speechmill.models.common.rope import Rope, frequencies
 from speechmill.models.common.sampler import Settings, penalise, rank, repeats, sample, shifted
 from speechmill.models.common.transformer import LayerShape, Transformer, read_llama_layer
+from speechmill.models.fish_speech.columns import frame_columns
 from speechmill.models.fish_speech.config import TalkerConfig
 
 WINDOW = 10
@@ -51,7 +53,8 @@ class Talker:
         self.slow = _transformer(config.slow, weights, "", config.positions, config.rope_base, device)
         head = self._embedding if config.tied else weights.take("output.weight", (config.vocabulary, width))
         # The only tokens that may follow, in the order of their ids: no other row of the head is ever read.
-        self._tokens = torch.tensor(sorted([end, *range(self._semantic, self._last + 1)]), device=device)
+        self._head_ids = np.array(sorted([end, *range(self._semantic, self._last + 1)]))
+        self._tokens = torch.from_numpy(self._head_ids).to(device)
         self._end = torch.tensor(end, device=device)
         self._head = Linear(head[self._tokens])
 
@@ -66,14 +69,14 @@ class Talker:
             self._project = Linear.read(weights, "fast_project_in", width, config.slow.width, bias=True)
 
     def columns(self, request: Request, codes: Codes) -> Columns:
-        columns = torch.from_numpy(codes.astype("int64")).T
-        return torch.cat([columns[:1] + self._semantic, columns]).numpy()
+        return frame_columns(codes, self._semantic)
 
     def memory(self, codes: Codes) -> Memory:
-        """The window of main tokens, without the first frame's, and which tokens there were, as bool over the head."""
-        tokens = [0] * WINDOW + [self._semantic + int(code) for code in codes[1:, 0]]
-        seen = torch.isin(self._tokens.cpu(), torch.tensor(codes[:, 0].astype("int64") + self._semantic))
-        return torch.tensor([tokens[-WINDOW:]]), seen[None].long()
+        """The window of main tokens, without the first frame's, and for each token of the head whether it was there."""
+        tokens = codes[:, 0].astype(np.int64) + self._semantic
+        window = np.concatenate([np.zeros(WINDOW, np.int64), tokens[1:]])[-WINDOW:]
+        seen = np.isin(self._head_ids, tokens).astype(np.int64)
+        return torch.from_numpy(window[None]), torch.from_numpy(seen[None])
 
     def prefill(self, columns: Tensor, positions: Tensor, attend: Attend) -> None:
         self.hidden(columns, positions, attend)
@@ -153,7 +156,8 @@ class Codebooks:
     def __init__(self, talker: Talker, hidden: Tensor) -> None:
         """`hidden`: from `Talker.fast_input`."""
         shape = talker.config.fast
-        self._talker, self._hidden = talker, hidden
+        self._talker = talker
+        self._hidden: Tensor | None = hidden
         self._attend = StepAttention(shape.layers, len(hidden), talker.codes, shape.kv_heads, shape.size, hidden)
 
     def logits(self, code: Tensor) -> Tensor:
@@ -161,15 +165,13 @@ class Codebooks:
 
         The hidden state goes in together with the first code: nothing is read at its own position.
         """
-        talker, attend = self._talker, self._attend
-        rows = fn.embedding(code, talker.fast_embedding)
-        count = len(rows)
-        if attend.at == 0:
-            rows = torch.stack([self._hidden, rows], dim=1).flatten(0, 1)
-        step = len(rows) // count
-        positions = torch.arange(attend.at, attend.at + step, device=rows.device).repeat(count)
-        made = talker.fast(rows, positions, attend)[step - 1 :: step]
-        attend.at += step
+        talker = self._talker
+        rows, count = fn.embedding(code, talker.fast_embedding)[:, None], 1
+        if self._hidden is not None:
+            rows, count = torch.cat([self._hidden[:, None], rows], dim=1), 2
+            self._hidden = None
+        positions = self._attend.advance(count)
+        made = talker.fast(rows.flatten(0, 1), positions, self._attend)[count - 1 :: count]
         return talker.fast_head(talker.fast.normed(made)).float()
 
 

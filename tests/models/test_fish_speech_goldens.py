@@ -188,7 +188,7 @@ def test_a_conversation_has_upstreams_codes(case: dict[str, Any]) -> None:
     options = EngineOptions(slots=2, page=PAGE, pages=256, chunk=2 * PAGE)
     stage = talker_stage(voice(), options, draws) if "draws" in case else talker_stage(voice(), options)
     params = dict(case["params"])
-    assert [each["text"] for each in case["batches"]] == batches(case["text"], params.pop("chunk_length", 1 << 20))
+    assert [each["text"] for each in case["batches"]] == batches(case["text"], params.pop("chunk_length", 512))
     references = spoken(case["ref_texts"], case["ref_codes"])
     history: list[tuple[str, bytes]] = []
     for segment, batch in enumerate(case["batches"]):

@@ -54,16 +54,22 @@ class Engine:
         """Record what can be recorded; once, before the first request."""
         self._runner.capture()
 
+    @property
+    def room(self) -> int:
+        """Positions that one sequence can have."""
+        return min(self.model.positions, self._pool.size * self._options.page)
+
     def longest(self, prompt: int) -> int:
         """Frames that can follow a prompt of so many columns. Raises TooLong if none can."""
-        room = min(self.model.positions, self._pool.size * self._options.page)
-        if prompt >= room:
-            raise TooLong(f"the prompt takes {prompt} positions and the model has room for {room}")
-        return room - prompt
+        if prompt > self.room:
+            raise TooLong(f"the prompt takes {prompt} positions and there is room for {self.room}")
+        return self.room - prompt + 1  # the last frame needs no position of its own
 
     def open(self, slot: int, request: Request, codes: Codes) -> None:
         """Begin in a free slot, or go on after `codes`. Raises TooLong."""
-        self.longest(request.prompt.shape[1] + max(request.max_frames, len(codes)) - 1)
+        frames = max(request.max_frames, len(codes))
+        if frames > self.longest(request.prompt.shape[1]):
+            raise TooLong(f"a prompt of {request.prompt.shape[1]} positions leaves no room for {frames} frames")
         self._held[slot] = Held.begin(slot, request, codes, self._options.page)
 
     def close(self, slot: int) -> None:
