@@ -13,7 +13,7 @@ from types import FrameType
 from speechmill.cli.remote import Remote
 from speechmill.cli.submit.estimate import CHARS_PER_S, Volume, recent_rate
 from speechmill.cli.submit.manifest import Manifest
-from speechmill.cli.submit.outputs import Kept, Output
+from speechmill.cli.submit.outputs import Kept, Output, clear_parts
 from speechmill.cli.submit.patience import Patience, Stopped
 from speechmill.cli.submit.planning import Wishes, planned, refuse_taken
 from speechmill.cli.submit.progress import Display
@@ -68,6 +68,7 @@ class Call:
         patience = Patience(self.display.say)
         with State(self.output.work / "state.sqlite3") as state:
             work = Work(self.farm, state, self.output, patience, self.display, Manifest(self.output.manifest))
+            clear_parts(self.output)
             state.belong_to(self.farm.base)
             try:
                 with _leaving(patience):
