@@ -17,9 +17,10 @@ from speechmill.cli.submit.outputs import Kept, Output, clear_parts
 from speechmill.cli.submit.patience import Patience, Stopped
 from speechmill.cli.submit.planning import Wishes, planned, refuse_taken
 from speechmill.cli.submit.progress import Display
+from speechmill.cli.submit.rows import Planned
 from speechmill.cli.submit.sending import JOBS
 from speechmill.cli.submit.sources.gather import STDIN, Reading, gather
-from speechmill.cli.submit.state import Planned, State
+from speechmill.cli.submit.state import State
 from speechmill.cli.submit.work import Work
 from speechmill.infra.errors import BadInput
 
@@ -73,7 +74,8 @@ class Call:
             try:
                 with _leaving(patience):
                     work.settle()
-                    self._prepare(state, retry_failed)
+                self._prepare(state, retry_failed)
+                with _leaving(patience):
                     self._work(work, state, no_wait)
             except Stopped:
                 self._say_goodbye(state)

@@ -233,6 +233,22 @@ def test_a_window_whose_answer_was_lost_is_one_group(farm: Farm, tmp_path: Path)
     assert jobs_made(farm) - before == 5
 
 
+def test_what_the_farm_has_no_more_is_spoken_again(farm: Farm, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 3)
+    assert run(farm, tmp_path, "submit", "a.txt", "--out", "out").returncode == 0
+    jobs = [line["job_id"] for line in manifest(tmp_path / "out")]
+    assert ask(farm, "jobs", "rm", jobs[0]).exit_code == 0
+    for number in (1, 2):
+        (tmp_path / "out" / f"a-0000{number}.wav").unlink()
+    without = run(farm, tmp_path, "submit", "--out", "out")
+    assert (without.returncode, "the job was deleted" in without.stderr) == (2, True)
+    again = run(farm, tmp_path, "submit", "a.txt", "--out", "out", "--retry-failed")
+    assert again.returncode == 0, again.stderr
+    assert_whole(tmp_path / "out", names_of("a", 3))
+    fresh = [line["job_id"] for line in manifest(tmp_path / "out")]
+    assert [old == new for old, new in zip(jobs, fresh, strict=True)] == [False, True, True]
+
+
 def test_results_may_go_to_a_bucket(farm: Farm, s3: EmbeddedS3, bucket: str, tmp_path: Path) -> None:
     write_lines(tmp_path / "a.txt", 4)
     own = {
