@@ -13,13 +13,14 @@ from types import FrameType
 from speechmill.cli.remote import Remote
 from speechmill.cli.submit.estimate import CHARS_PER_S, Volume, recent_rate
 from speechmill.cli.submit.manifest import Manifest
-from speechmill.cli.submit.outputs import Kept, Output
+from speechmill.cli.submit.outputs import Kept, Output, clear_parts
 from speechmill.cli.submit.patience import Patience, Stopped
 from speechmill.cli.submit.planning import Wishes, planned, refuse_taken
 from speechmill.cli.submit.progress import Display
+from speechmill.cli.submit.rows import Planned
 from speechmill.cli.submit.sending import JOBS
 from speechmill.cli.submit.sources.gather import STDIN, Reading, gather
-from speechmill.cli.submit.state import Planned, State
+from speechmill.cli.submit.state import State
 from speechmill.cli.submit.work import Work
 from speechmill.infra.errors import BadInput
 
@@ -68,20 +69,17 @@ class Call:
         patience = Patience(self.display.say)
         with State(self.output.work / "state.sqlite3") as state:
             work = Work(self.farm, state, self.output, patience, self.display, Manifest(self.output.manifest))
+            clear_parts(self.output)
             state.belong_to(self.farm.base)
             try:
                 with _leaving(patience):
                     work.settle()
-                    self._prepare(state, retry_failed)
-                    work.manifest.rewrite(state.ended())
-                    self._begin(state)
-                    work.send_all() if no_wait else work.run()
+                self._prepare(state, retry_failed)
+                with _leaving(patience):
+                    self._work(work, state, no_wait)
             except Stopped:
                 self._say_goodbye(state)
                 return INTERRUPTED
-            finally:
-                work.manifest.rewrite(state.ended())
-                self.output.publish()
             return self._conclude(state)
 
     def _planned(self, state: State) -> Iterator[Planned]:
@@ -104,10 +102,17 @@ class Call:
         ]
         state.missing(self.output.lost(kept))
 
-    def _begin(self, state: State) -> None:
+    def _work(self, work: Work, state: State, no_wait: bool) -> None:
+        """However it ends, the manifest is whole behind it."""
         counts = state.count()
         total = sum(counts.values())
         self.display.begin(total, total - counts.get("pending", 0))
+        work.manifest.rewrite(state.ended())
+        try:
+            work.send_all() if no_wait else work.run()
+        finally:
+            work.manifest.rewrite(state.ended())
+            self.output.publish()
 
     def _say_goodbye(self, state: State) -> None:
         counts, unsent = state.count(), state.unsent()
@@ -128,9 +133,9 @@ class Call:
         failed = total - done - left
         if failed:
             self._tell_failed(state, failed)
-        summary = {**counts, "total": total, "groups": state.groups(), "manifest": str(self.output.manifest)}
+        summary = {**counts, "total": total, "groups": state.groups(), "manifest": self.output.manifest_place}
         parts = [f"{done} of {total} done"] + [f"{failed} failed"] * bool(failed) + [f"{left} to come"] * bool(left)
-        self.display.conclude(summary, f"{', '.join(parts)}; see {self.output.manifest}")
+        self.display.conclude(summary, f"{', '.join(parts)}; see {self.output.manifest_place}")
         return SOME_FAILED if failed else 0
 
     def _tell_failed(self, state: State, count: int) -> None:

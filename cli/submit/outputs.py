@@ -47,6 +47,8 @@ class Output(Protocol):
 
     manifest: Path
     """Of this machine as well."""
+    manifest_place: str
+    """Where users find it."""
 
     def publish(self) -> None:
         """Put the manifest beside the results."""
@@ -55,14 +57,24 @@ class Output(Protocol):
 @contextmanager
 def part_file(output: Output) -> Iterator[tuple[BinaryIO, Path]]:
     """A file to write a result to; it is gone behind this, unless it was kept."""
-    folder = output.work / "parts"
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder)
+    handle, name = tempfile.mkstemp(dir=_parts(output))
     try:
         with os.fdopen(handle, "wb") as file:
             yield file, Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def clear_parts(output: Output) -> None:
+    """Those of a call that was killed. Nobody else may be at work with the output."""
+    for part in _parts(output).iterdir():
+        part.unlink()
+
+
+def _parts(output: Output) -> Path:
+    folder = output.work / "parts"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def output_of(place: str, state_home: Path) -> Output:
@@ -81,6 +93,7 @@ class Folder:
         self.root = root
         self.work = root / OWN
         self.manifest = root / MANIFEST
+        self.manifest_place = str(self.manifest)
 
     def keep(self, name: str, part: Path, sha256: str, media_type: str) -> int:
         target = self.root / name
@@ -125,6 +138,7 @@ class Bucket:
         self._prefix = f"{prefix}/" if prefix else ""
         self.work = state_home / "submit" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
         self.manifest = self.work / MANIFEST
+        self.manifest_place = f"{self.url}/{MANIFEST}"
         self._client = _s3_client()
 
     def keep(self, name: str, part: Path, sha256: str, media_type: str) -> int:
