@@ -42,10 +42,29 @@ const SENTENCES = {
   first_audio_timeout: SLOW,
 };
 
+const ADVICE = {
+  deadline_exceeded: "Try again when less waits, or give it a longer deadline_seconds.",
+  expired: "Try again when less waits, or give it a longer deadline_seconds.",
+  generation_failed: "Try again. If it fails once more, try with a new seed, or change the text.",
+  incomplete_generation: "Try with a new seed, or with a shorter text.",
+};
+
+/** What to do about the error of a job. */
+export function adviceOn({ code, retryable }) {
+  if (!retryable) return "Another try would end in the same: change the request and queue it anew.";
+  return ADVICE[code] ?? "Try again.";
+}
+
+/** A failure as one sentence. */
+export function sentenceOf({ message, code }) {
+  return SENTENCES[code] ?? sentence(message);
+}
+
 /** Show a failure in an element that is hidden as long as there is none. */
-export function showFailure(box, { message, code }) {
+export function showFailure(box, failure) {
+  const { message, code } = failure;
   const detail = code ? [" ", make("small", { title: message }, code)] : [];
-  box.replaceChildren(SENTENCES[code] ?? sentence(message), ...detail);
+  box.replaceChildren(sentenceOf(failure), ...detail);
   box.hidden = false;
 }
 
