@@ -12,7 +12,7 @@ import { saveFrom } from "./save.js";
 import { badge, hasEnded, progress } from "./shown.js";
 import { here } from "./sound.js";
 import { go } from "./view.js";
-import { adviceOn, sentenceOf, showFailure } from "./words.js";
+import { adviceOn, showFailure } from "./words.js";
 
 const PATH = "v1/audio/jobs";
 const AGAIN_MS = 3000;
@@ -187,12 +187,11 @@ export class JobPanel {
   async #showFault({ id, error }) {
     element("job-fault").hidden = !error;
     if (!error) return;
-    element("job-fault-words").textContent = sentenceOf(error);
     element("job-fault-code").textContent = error.code;
     element("job-fault-message").textContent = error.message;
     element("job-fault-advice").textContent = adviceOn(error);
     const meaning = await meaningOf(error.code).catch(() => "");
-    if (id === this.#id) element("job-fault-meaning").textContent = meaning;
+    if (id === this.#id) element("job-fault-meaning").textContent = meaning || "The job has failed.";
   }
 }
 

@@ -65,7 +65,7 @@ class Row {
       voice: [job.model, ...(job.voice ? [make("span", { className: "hint" }, job.voice)] : [])],
       priority: [job.priority],
       progress: progress(job.progress),
-      tries: [`try ${job.attempt} of ${job.max_attempts}`],
+      tries: [`${job.attempt} of ${job.max_attempts}`],
       took: [seconds === null ? "–" : span(seconds)],
     });
   }

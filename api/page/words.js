@@ -55,16 +55,10 @@ export function adviceOn({ code, retryable }) {
   return ADVICE[code] ?? "Try again.";
 }
 
-/** A failure as one sentence. */
-export function sentenceOf({ message, code }) {
-  return SENTENCES[code] ?? sentence(message);
-}
-
 /** Show a failure in an element that is hidden as long as there is none. */
-export function showFailure(box, failure) {
-  const { message, code } = failure;
+export function showFailure(box, { message, code }) {
   const detail = code ? [" ", make("small", { title: message }, code)] : [];
-  box.replaceChildren(sentenceOf(failure), ...detail);
+  box.replaceChildren(SENTENCES[code] ?? sentence(message), ...detail);
   box.hidden = false;
 }
 
