@@ -5,7 +5,8 @@ import { hasEnded, moment, span, took } from "./shown.js";
 
 /** Everything that stands in a job but its text, for a `dl`. */
 export function facts(job) {
-  const { created_at: created, started_at: started, first_audio_at: first, finished_at: finished, expires_at: gone } = job;
+  const { created_at: created, started_at: started, first_audio_at: first } = job;
+  const { finished_at: finished, expires_at: gone } = job;
   const seconds = took(job);
   const told = {
     Model: job.model,

@@ -52,7 +52,8 @@ export function isForDead() {
 /** The address's filters as `GET /v1/audio/jobs` takes them. */
 export function filterQuery() {
   const pairs = NAMES.map((name) => [name, asked().get(name)]).filter(([, value]) => value);
-  return new URLSearchParams(pairs.map(([name, value]) => (name === "status" && value === DEAD ? ["dead", "true"] : [name, value])));
+  const isDead = (name) => name === "status" && isForDead();
+  return new URLSearchParams(pairs.map(([name, value]) => (isDead(name) ? ["dead", "true"] : [name, value])));
 }
 
 function apply() {

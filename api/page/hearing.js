@@ -6,7 +6,10 @@ import { hasEnded } from "./shown.js";
 import { liveSound, storedSound } from "./sound.js";
 
 export class Hearing {
-  #deck = new Deck(element("job-tape"), { onStart: () => this.#listen(), onMove: (report) => this.#tellPlayed(report) });
+  #deck = new Deck(element("job-tape"), {
+    onStart: () => this.#listen(),
+    onMove: ({ position }) => this.#figures(this.#deck.received, position),
+  });
   #rate;
   #tell;
   #job = null;
@@ -68,10 +71,6 @@ export class Hearing {
       this.#say(`${this.#deck.seconds(this.#deck.received)} of speech`);
     }
     this.#deck.end();
-  }
-
-  #tellPlayed({ position }) {
-    this.#figures(this.#deck.received, position);
   }
 
   /** In frames, for whoever reads the page by a program. */

@@ -66,7 +66,7 @@ export class JobPanel {
     element("job").hidden = !id;
     if (!id) return;
     this.#clear();
-    element("job-title").focus({ preventScroll: true });
+    element("job-title").focus();
     await this.#attempt(() => this.#load());
   }
 
@@ -98,7 +98,7 @@ export class JobPanel {
         if (error.code) return this.#tell(error);
         element("job-lost").hidden = false;
       }
-      if (!hasEnded(this.#job)) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      if (!signal.aborted && !hasEnded(this.#job)) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
   }
 
@@ -112,18 +112,18 @@ export class JobPanel {
 
   async #change(verb, body = {}) {
     const job = await callJson(`${PATH}/${this.#id}/${verb}`, posting(body));
+    this.#on.onChange(job);
+    if (job.id !== this.#id) return;
     if (verb === "retry") this.#hearing.clear();
     this.#show(job);
-    this.#on.onChange(job);
     this.#follow();
   }
 
   async #delete() {
-    const warning = hasEnded(this.#job) ? "with its audio" : "It has not ended and will be cancelled";
-    if (!confirm(`Delete this job? ${warning[0].toUpperCase()}${warning.slice(1)}.`)) return;
-    const id = this.#id;
+    const [id, force] = [this.#id, hasEnded(this.#job) ? "" : "?force=true"];
+    if (!confirm(force ? "Cancel this job and delete it?" : "Delete this job and its audio?")) return;
     this.#following.abort();
-    await call(`${PATH}/${id}${hasEnded(this.#job) ? "" : "?force=true"}`, { method: "DELETE" });
+    await call(`${PATH}/${id}${force}`, { method: "DELETE" });
     this.#on.onGone(id);
   }
 
@@ -154,8 +154,8 @@ export class JobPanel {
     const { input, ...others } = this.#request ?? {};
     element("job-text").textContent = input ?? "The text is not kept any more.";
     const settings = Object.entries(others).filter(([, value]) => value !== null);
-    const pairs = settings.map(([name, value]) => fact(name, typeof value === "string" ? value : JSON.stringify(value)));
-    element("job-settings").replaceChildren(...pairs);
+    const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+    element("job-settings").replaceChildren(...settings.map(([name, value]) => fact(name, written(value))));
     element("job-settings-box").hidden = !settings.length;
     element("job-copy-curl").disabled = !this.#request;
   }

@@ -13,6 +13,7 @@ import { hasEnded } from "./shown.js";
 import { asked, go, isShown } from "./view.js";
 import { showFailure } from "./words.js";
 
+const STATES = { lost: "Connection lost. Trying again…", live: "Live" };
 const list = new JobList();
 const rows = new Rows(element("rows"));
 const panel = new JobPanel({ onNews: hear, onChange: changed, onGone: gone });
@@ -55,9 +56,9 @@ function tell(failure) {
   element("jobs-error").hidden = !failure || isLost;
   if (failure && !isLost) showFailure(element("jobs-error"), failure);
   const state = failure ? (isLost ? "lost" : "off") : need();
-  const words = { lost: "Connection lost. Trying again…", live: "Live", seen: list.jobs.length ? "All have ended" : "", off: "" };
+  const words = STATES[state] ?? (list.jobs.length && !failure ? "All have ended" : "");
   element("jobs-state").dataset.state = state;
-  if (element("jobs-state").textContent !== words[state]) element("jobs-state").textContent = words[state] ?? "";
+  if (element("jobs-state").textContent !== words) element("jobs-state").textContent = words;
 }
 
 // ---- What the address asks for
@@ -72,8 +73,6 @@ function arrive() {
   if (isOther) {
     query = wanted;
     list.ask(filterQuery());
-    element("rows").ariaBusy = true;
-    element("no-jobs").hidden = true;
   }
   if (isOther || hasCome) pulse.beat();
   const before = opened;
@@ -86,13 +85,14 @@ function arrive() {
 
 function show() {
   rows.show(list.jobs, opened);
+  element("rows").ariaBusy = list.isStale;
   element("more").hidden = !list.hasMore;
-  element("retry-shown").hidden = !isForDead() || !list.jobs.length;
+  element("more").disabled = list.isStale;
+  element("retry-shown").hidden = !isForDead() || list.isStale || !list.jobs.length;
 }
 
 function showEmpty() {
-  element("rows").ariaBusy = false;
-  element("no-jobs").hidden = list.jobs.length > 0;
+  element("no-jobs").hidden = list.isStale || list.jobs.length > 0;
   const words = isForDead() ? "dead" : isFiltered() ? "filtered" : "none";
   for (const hint of element("no-jobs").children) hint.hidden = hint.dataset.when !== words;
 }
@@ -123,23 +123,31 @@ async function retryShown() {
   const dead = list.jobs.filter(hasEnded);
   let count = 0;
   await attempt(element("retry-shown"), async () => {
-    for (const { id } of dead) {
-      await callJson(`v1/audio/jobs/${id}/retry`, posting({}));
-      count += 1;
-    }
+    for (const { id } of dead) count += await retry(id);
   });
   element("jobs-done").textContent = `${count} of ${dead.length} queued again.`;
   pulse.beat();
 }
 
+/** 1, or 0 where somebody was quicker. */
+async function retry(id) {
+  try {
+    await callJson(`v1/audio/jobs/${id}/retry`, posting({}));
+    return 1;
+  } catch (error) {
+    if (!["job_not_retryable", "job_not_found"].includes(error.code)) throw error;
+    return 0;
+  }
+}
+
 async function attempt(button, work) {
-  element("jobs-error").hidden = true;
+  element("many-error").hidden = true;
   button.disabled = true;
   try {
     await work();
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    showFailure(element("jobs-error"), error);
+    showFailure(element("many-error"), error);
   } finally {
     button.disabled = false;
   }

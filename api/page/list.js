@@ -10,14 +10,15 @@ const MOST = 100; // of one answer
 export class JobList {
   jobs = [];
   hasMore = false;
+  /** Whether the jobs are those of the query before. */
+  isStale = true;
   #query = "";
   #turn = 0;
 
-  /** Forget everything; from now on the jobs that match `query`, a URLSearchParams of `GET /v1/audio/jobs`. */
+  /** From the next refresh on, the jobs that match `query`, a URLSearchParams of `GET /v1/audio/jobs`. */
   ask(query) {
     this.#query = query.toString();
-    this.jobs = [];
-    this.hasMore = false;
+    this.isStale = true;
     this.#turn = 0;
   }
 
@@ -27,9 +28,9 @@ export class JobList {
 
   /** The next page. Throws Failure. */
   async more() {
-    const [query, last] = [this.#query, this.jobs.at(-1)];
-    const page = await this.#page(PAGE, last?.id);
-    if (query !== this.#query || last !== this.jobs.at(-1)) return;
+    const [query, last] = [this.#query, this.jobs.at(-1)?.id];
+    const page = await this.#page(PAGE, last);
+    if (this.isStale || query !== this.#query || last !== this.jobs.at(-1)?.id) return;
     this.jobs = [...this.jobs, ...page.data];
     this.hasMore = page.has_more;
   }
@@ -37,9 +38,9 @@ export class JobList {
   /** News in one request: of the newest jobs, and in turn of further stretches that are at work. Throws Failure. */
   async refresh() {
     const query = this.#query;
-    const starts = this.#stretches();
+    const starts = this.isStale ? [0] : this.#stretches();
     const start = starts[this.#turn++ % starts.length];
-    const size = Math.min(Math.max(this.jobs.length - start, PAGE), MOST);
+    const size = this.isStale ? PAGE : Math.min(Math.max(this.jobs.length - start, PAGE), MOST);
     const page = await this.#page(size, this.jobs[start - 1]?.id).catch((error) => this.#forgive(error));
     if (query === this.#query) this.#merge(start, page);
   }
@@ -56,16 +57,18 @@ export class JobList {
 
   #stretches() {
     const starts = Array.from({ length: Math.ceil(this.jobs.length / MOST) }, (_, index) => index * MOST);
-    return [0, ...starts.slice(1).filter((start) => this.jobs.slice(start, start + MOST).some((job) => !hasEnded(job)))];
+    const isLive = (start) => this.jobs.slice(start, start + MOST).some((job) => !hasEnded(job));
+    return [0, ...starts.slice(1).filter(isLive)];
   }
 
   /** What stands behind the answer stays as it is; where nothing joins, the list begins anew. */
   #merge(start, { data, has_more: hasMore }) {
     const fresh = new Set(data.map(({ id }) => id));
     const joint = this.jobs.findLastIndex(({ id }) => fresh.has(id));
-    const rest = hasMore && joint >= 0 ? this.jobs.slice(joint + 1) : [];
+    const rest = hasMore && joint >= 0 && !this.isStale ? this.jobs.slice(joint + 1) : [];
     this.jobs = [...this.jobs.slice(0, start), ...data, ...rest];
     if (!rest.length) this.hasMore = hasMore;
+    this.isStale = false;
   }
 
   /** The job behind which it was asked has been deleted. */
