@@ -25,6 +25,8 @@ class Wanted:
     group_id: tuple[str, ...] = ()
     custom_id: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+    dead: bool = False
+    """Only dead letters."""
 
 
 def list_page(
