@@ -141,7 +141,7 @@ class EncodeStage:
             blocks = [recording.samples[:size] for recording in busy]
             for recording, codes in zip(busy, self._encoder([each.stream for each in busy], blocks), strict=True):
                 recording.samples = recording.samples[size:]
-                recording.codes.append(codes.cpu())
+                recording.codes.append(codes)
         return [_emission(slot, self._slots[slot]) for slot in slots if not len(self._slots[slot].samples)]
 
     def close(self, slot: int) -> None:
