@@ -23,7 +23,7 @@ from speechmill.models.fish_speech.codec.playback import Playback, advance
 from speechmill.models.fish_speech.codec.weights import POSITIONS, open_source, rename
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageOptions, StageTask
 
-_STEP_FRAMES = {"cpu": 64, "cuda": 1024}
+_STEP_FRAMES = {"cpu": 32, "cuda": 1024}
 """Codes that one step takes at most, so that it stays within seconds and its activations within a few GiB."""
 
 
