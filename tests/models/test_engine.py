@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from speechmill.models.common.engine.engine import Engine, EngineOptions, TooLong
 from speechmill.models.common.engine.held import Held
@@ -99,6 +100,43 @@ def test_a_request_goes_on_alike_after_each_of_its_frames() -> None:
                 rest += [tuple(frame.codes) for frame in engine.step([0])]
             engine.close(0)
             assert rest == whole[: len(rest)]
+
+
+def keys_of(engine: Engine, slot: int) -> Tensor:
+    held = engine._held[slot]
+    return engine._cache.keys[:, held.pages].flatten(1, 2)[:, : held.computed]
+
+
+def test_what_is_computed_again_or_beside_others_has_the_same_bits() -> None:
+    asked, whole = CASES[5], alone()[5]
+    first, again, beside = engine_of(), engine_of(), engine_of()
+    open_in(first, 0, asked)
+    open_in(again, 0, asked, whole[:9])
+    for slot, other in enumerate([asked, *CASES[:5]]):
+        open_in(beside, slot, other)
+    for engine, slots in ((first, [0]), (again, [0]), (beside, [3, 1, 0, 5, 2, 4])):
+        while engine._held[0].length < asked.prompt.shape[1] + 12:
+            ended = [frame.slot for frame in engine.step(slots) if not frame.codes]
+            slots = [slot for slot in slots if slot not in ended]
+    assert torch.equal(keys_of(again, 0), keys_of(first, 0))
+    assert torch.equal(keys_of(beside, 0), keys_of(first, 0))
+
+
+def test_steps_of_fixed_shapes_as_a_gpu_takes_them_speak_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of()
+    monkeypatch.setattr(engine._runner, "_fixed", True)
+    assert speak(engine, CASES[:4], random.Random(2)) == alone()[:4]
+    open_in(engine, 0, CASES[5], alone()[5][:11])
+    while not (made := engine.step([0])):
+        pass
+    assert tuple(made[0].codes) == alone()[5][11]
+
+
+def test_half_precision_is_spoken_alike_each_time() -> None:
+    model = random_talker("tiny", torch.device("cpu"), torch.bfloat16)
+    once, again = (speak(Engine(model, EngineOptions(slots=1, page=PAGE, pages=20)), CASES[:1]) for _ in range(2))
+    assert once == again
+    assert once[0]
 
 
 def test_who_has_to_give_up_pages_is_spoken_alike(monkeypatch: pytest.MonkeyPatch) -> None:

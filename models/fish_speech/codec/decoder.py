@@ -49,14 +49,17 @@ class Decoder:
 
     @torch.inference_mode()
     def __call__(self, streams: Sequence[int], codes: Sequence[Tensor]) -> list[Tensor]:
-        """The next frames of each stream, codes integers [n, codebooks] → samples [n · frame_samples] float32."""
+        """The next frames of each stream, codes integers [n, codebooks] → samples [n · frame_samples] float32.
+
+        Both are in the CPU's memory.
+        """
         batch, rows = self._enter(streams, codes)
         for upsampling in self.upsamplings:
             rows = upsampling(rows, batch)
         rows = self.enter(rows, batch)
         for block in self.blocks:
             rows = block(rows, batch)
-        samples = self.leave(self.snake(rows), batch).flatten(1).tanh_()
+        samples = self.leave(self.snake(rows), batch).flatten(1).tanh_().cpu()
         return [line[: len(part) * self.frame_samples] for line, part in zip(samples, codes, strict=True)]
 
     @torch.inference_mode()

@@ -42,7 +42,10 @@ class Encoder:
 
     @torch.inference_mode()
     def __call__(self, streams: Sequence[int], samples: Sequence[Tensor]) -> list[Tensor]:
-        """The next samples of each stream, [n · frame_samples] float32 → codes int64 [n, codebooks]."""
+        """The next samples of each stream, [n · frame_samples] float32 → codes int64 [n, codebooks].
+
+        Both are in the CPU's memory.
+        """
         frames = [len(part) // self.frame_samples for part in samples]
         batch = self.streams.advance(streams, frames)
         padded = torch.nn.utils.rnn.pad_sequence(list(samples), batch_first=True)
@@ -52,7 +55,7 @@ class Encoder:
         rows = self.leave(self.snake(rows), batch)
         for downsampling in self.downsamplings:
             rows = downsampling(rows, batch)
-        codes = self.vectors.encode(self.pre(rows, batch), self.searches)
+        codes = self.vectors.encode(self.pre(rows, batch), self.searches).cpu()
         return [line[:count] for line, count in zip(codes, frames, strict=True)]
 
 

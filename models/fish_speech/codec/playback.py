@@ -8,8 +8,8 @@ from torch import Tensor
 
 from speechmill.models.fish_speech.codec.decoder import Decoder
 
-_PREPARED = 128
-"""Frames that one step takes towards the place where a stream is resumed."""
+_CHEAPER = 16
+"""How many frames may be taken towards the place where a stream is resumed in place of one that is decoded."""
 _ALIKE = 0.75
 """Streams share a call where the shortest has at least this part of the longest one's frames; the rest is padding."""
 
@@ -54,7 +54,7 @@ class Playback:
         """Frames of the next step, or 0 where too few are there."""
         there = len(self.waiting)
         if self.is_preparing:
-            return min(there, self.audible - self.frame, _PREPARED)
+            return min(there, self.audible - self.frame)
         chunk = self.chunks[min(self.taken, len(self.chunks) - 1)]
         before = self.end // frame_samples - self.frame  # of a resumed stream: made again, not emitted again
         wanted = before + chunk if chunk else there
@@ -69,24 +69,32 @@ class Playback:
 
 def advance(decoder: Decoder, playbacks: Sequence[Playback], most: int) -> list[Tensor]:
     """One step: the samples that each playback's log gets now. Takes at most `most` frames, the first ones' first."""
+    lengths = {index: playback.next_length(decoder.frame_samples) for index, playback in enumerate(playbacks)}
+    preparing = {index: length for index, length in lengths.items() if playbacks[index].is_preparing}
+    speaking = {index: length for index, length in lengths.items() if index not in preparing}
+    for group in _groups(_affordable(preparing, _CHEAPER * most)):
+        together = [playbacks[index] for index in group]
+        decoder.prepare(
+            [playback.stream for playback in together],
+            [playback.take(length) for playback, length in zip(together, group.values(), strict=True)],
+        )
     made = [torch.empty(0)] * len(playbacks)
-    lengths: dict[int, int] = {}
-    for index, playback in enumerate(playbacks):
-        length = min(playback.next_length(decoder.frame_samples), most)
-        if length and (not lengths or sum(lengths.values()) + length <= most):
-            lengths[index] = length
-    for preparing in (True, False):
-        kind = {index: length for index, length in lengths.items() if playbacks[index].is_preparing is preparing}
-        for group in _groups(kind):
-            together = [playbacks[index] for index in group]
-            codes = [playback.take(kind[index]) for index, playback in zip(group, together, strict=True)]
-            streams = [playback.stream for playback in together]
-            if preparing:
-                decoder.prepare(streams, codes)
-                continue
-            for index, samples in zip(group, decoder(streams, codes), strict=True):
-                made[index] = _fresh(playbacks[index], samples, decoder.frame_samples)
+    for group in _groups(_affordable(speaking, most)):
+        streams = [playbacks[index].stream for index in group]
+        codes = [playbacks[index].take(length) for index, length in group.items()]
+        for index, samples in zip(group, decoder(streams, codes), strict=True):
+            made[index] = _fresh(playbacks[index], samples, decoder.frame_samples)
     return made
+
+
+def _affordable(lengths: dict[int, int], most: int) -> dict[int, int]:
+    """Those of the first that take no more than `most` frames together; the very first is cut to it."""
+    chosen: dict[int, int] = {}
+    for index, length in lengths.items():
+        taken = sum(chosen.values())
+        if length and (not chosen or taken + length <= most):
+            chosen[index] = min(length, most)
+    return chosen
 
 
 def _fresh(playback: Playback, samples: Tensor, frame_samples: int) -> Tensor:
@@ -97,12 +105,12 @@ def _fresh(playback: Playback, samples: Tensor, frame_samples: int) -> Tensor:
     return fresh
 
 
-def _groups(lengths: dict[int, int]) -> list[list[int]]:
-    """Which may share a call, by their numbers."""
-    groups: list[list[int]] = []
-    for index in sorted(lengths, key=lambda index: -lengths[index]):
-        if groups and lengths[index] >= _ALIKE * lengths[groups[-1][0]]:
-            groups[-1].append(index)
+def _groups(lengths: dict[int, int]) -> list[dict[int, int]]:
+    """Those that may share a call."""
+    groups: list[dict[int, int]] = []
+    for index, length in sorted(lengths.items(), key=lambda item: -item[1]):
+        if groups and length >= _ALIKE * max(groups[-1].values()):
+            groups[-1][index] = length
         else:
-            groups.append([index])
+            groups.append({index: length})
     return groups

@@ -23,7 +23,7 @@ from speechmill.models.fish_speech.codec.playback import Playback, advance
 from speechmill.models.fish_speech.codec.weights import POSITIONS, open_source, rename
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageOptions, StageTask
 
-_STEP_FRAMES = {"cpu": 64, "cuda": 1024}
+_STEP_FRAMES = {"cpu": 32, "cuda": 1024}
 """Codes that one step takes at most, so that it stays within seconds and its activations within a few GiB."""
 
 
@@ -141,7 +141,7 @@ class EncodeStage:
             blocks = [recording.samples[:size] for recording in busy]
             for recording, codes in zip(busy, self._encoder([each.stream for each in busy], blocks), strict=True):
                 recording.samples = recording.samples[size:]
-                recording.codes.append(codes.cpu())
+                recording.codes.append(codes)
         return [_emission(slot, self._slots[slot]) for slot in slots if not len(self._slots[slot].samples)]
 
     def close(self, slot: int) -> None:
