@@ -1,7 +1,8 @@
 """Attention of one query for each sequence over paged keys and values: a Triton kernel, and who uses it.
 
-The work on a sequence is split along its length, so that a few sequences keep a whole GPU busy. Each program takes all
-query heads that share a kv head and reads their keys and values once; a second kernel joins the splits.
+The work on a sequence is split along its length, block by block in turn, so that a few sequences of any length keep a
+whole GPU busy. Each program takes all query heads that share a kv head and reads their keys and values once; a second
+kernel joins the splits.
 `SPEECHMILL_FISH_KVCACHE_ATTN` switches it: `auto` (where there are a GPU and Triton), `off` or `0`, `required`.
 """
 
@@ -46,7 +47,7 @@ def decode(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths:
     """query [n, heads, size], keys and values [pages, page, kv heads, size], tables int32 [n, pages of a sequence],
     lengths int32 [n], the current position included → [n, heads, size]; zeros for a length of 0. Scale 1/√size.
 
-    `splits`: along the length; 0 for as many as fill the device. For fixed shapes and splits a row's result is fixed.
+    `splits`: along the length; 0 for as many as fill the device. For fixed `n` and splits a row's result is fixed.
     """
     made: Tensor = decode_kernel.decode(query, keys, values, tables, lengths, splits)
     return made

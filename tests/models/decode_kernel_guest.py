@@ -74,6 +74,7 @@ def engine() -> None:
     asked = replace(CASES[4], max_frames=4)
     fixed = engine_of(slots=2)
     fixed._runner._fixed = True  # as on a GPU: rows are filled up, and lengths stay on the device
+    fixed._runner._graph = fixed._runner._step_on_device  # what a graph would record
     by_kernel = speak(fixed, [asked])
     os.environ[SWITCH] = "off"
     assert speak(engine_of(), [asked]) == by_kernel

@@ -131,8 +131,10 @@ class Engine:
         if end <= held.computed or not self._hold(held, end, giving):
             return 0
         columns = held.columns(self.model)[:, held.computed : end]
-        compute = self._runner.prefill if held.computed < held.prefilled else self._runner.replay
-        compute(held.pages, columns, held.computed)
+        if held.computed < held.prefilled:
+            self._runner.prefill(held.pages, columns, held.computed)
+        else:
+            self._runner.replay(held.slot, columns, held.computed)
         held.computed = end
         self._name(held)
         return int(columns.shape[1])

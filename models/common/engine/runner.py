@@ -92,19 +92,14 @@ class Runner:
         attend = PrefillAttention(self._cache, torch.tensor(pages, device=self._device), start, count)
         self._model.prefill(*self._rows(columns, start, self._chunk), attend)
 
-    def replay(self, pages: Sequence[int], columns: Columns, start: int) -> None:
+    def replay(self, slot: int, columns: Columns, start: int) -> None:
         """Columns of frames that were made before, in just the way in which they were computed then."""
-        count = columns.shape[1]
-        room = self._spare if self._fixed else count
-        table = torch.tensor(pages, device=self._device)
-        for first in range(0, count, room):
-            part = columns[:, first : first + room]
-            size = part.shape[1]
-            padding = room - size
-            tables = torch.cat([table.expand(size, -1), torch.full((padding, len(pages)), SCRAP, device=self._device)])
-            lengths = [*range(start + first + 1, start + first + size + 1), *[1] * padding]
-            rows, positions = self._rows(part, start + first, room)
-            self._model.prefill(rows, positions, self._attend(tables, lengths))
+        room = self._spare if self._fixed else columns.shape[1]
+        for first in range(0, columns.shape[1], room):
+            part, begin = columns[:, first : first + room], start + first
+            lengths = [begin + place + 1 for place in range(part.shape[1])]
+            attend = self._attend([slot] * len(lengths), lengths)
+            self._model.prefill(*self._rows(part, begin, room), attend)
 
     def _rows(self, columns: Columns, start: int, room: int) -> tuple[Tensor, Tensor]:
         """Columns as rows with their positions, filled up to `room` where shapes are fixed."""
@@ -115,25 +110,27 @@ class Runner:
             return torch.cat([rows, rows[:1].expand(padding, -1)]), torch.cat([positions, positions.new_zeros(padding)])
         return rows, positions
 
-    def _attend(self, tables: Tensor, lengths: Sequence[int]) -> Attend:
+    def _attend(self, slots: Sequence[int], lengths: Sequence[int]) -> Attend:
+        """For one row of each of `slots`, and those that fill a fixed shape."""
+        padding = self._spare - len(slots) if self._fixed else 0
+        tables, lengths = self._slots.tables[self._index(slots)], [*lengths, *[1] * padding]
         if self._kernel:
             return KernelAttention(self._cache, tables, torch.tensor(lengths, device=self._device))
         return RowsAttention(self._cache, tables, lengths)
 
+    def _index(self, slots: Sequence[int]) -> Tensor:
+        padding = self._spare - len(slots) if self._fixed else 0
+        return torch.tensor([*slots, *[self._spare] * padding], device=self._device)
+
     def frame(self, slots: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
         """One frame of each slot: whether it ended (0 or 1) and its codes. `lengths`: columns of each."""
-        padding = self._spare - len(slots) if self._fixed else 0
-        index = torch.tensor([*slots, *[self._spare] * padding], device=self._device)
-        if self._graph is not None:
-            made = self._graph(index)
-        elif self._kernel:
-            made = self._step_on_device(index)
-        else:
-            made = self._step(index, RowsAttention(self._cache, self._slots.tables[index], [*lengths, *[1] * padding]))
+        index = self._index(slots)
+        made = self._graph(index) if self._graph is not None else self._step(index, self._attend(slots, lengths))
         answer: list[list[int]] = made[: len(slots)].tolist()  # the one time that the host waits for the device
         return answer
 
     def _step_on_device(self, index: Tensor) -> Tensor:
+        """The step as a graph records it: nothing in it comes from the host."""
         tables, positions = self._slots.tables[index], self._slots.positions[index]
         return self._step(index, KernelAttention(self._cache, tables, positions + 1))
 
