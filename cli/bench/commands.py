@@ -71,3 +71,29 @@ def bulk(
     figures = measure(lines, kill, assignments or [])
     if out is not None:
         out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@app.command("model")
+def model(
+    family: Annotated[str, typer.Argument(help="Folder under models/, such as fish_speech.")],
+    size: Annotated[str, typer.Option(help="tiny, 400m or full.")] = "400m",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    batches: Annotated[str, typer.Option(help="Sequences at once, comma separated.")] = "1,8,64",
+    threads: Annotated[int, typer.Option(min=1, help="Of the CPU.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+) -> None:
+    """A family's stages with random weights, beside the floors that memory and arithmetic set."""
+    from dataclasses import asdict
+
+    from speechmill.infra.errors import BadInput
+    from speechmill.models.measure import measure
+
+    figures = []
+    try:
+        for figure in measure(family, size, device, [int(batch) for batch in batches.split(",")], threads):
+            print(figure, flush=True)
+            figures.append(asdict(figure))
+    except (LookupError, ValueError) as error:
+        raise BadInput(str(error)) from None
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")

@@ -43,7 +43,7 @@ SIZES = {
 
 
 class RandomWeights:
-    """A Reader that has every tensor: norms are ones, biases zeros, matrices keep the size of what goes through."""
+    """A Reader that has every tensor: norms are ones, biases zeros, products keep the size of what goes through."""
 
     def __init__(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
         self._generator = torch.Generator(device).manual_seed(seed)
@@ -53,11 +53,11 @@ class RandomWeights:
         return key != "wq.weight"  # queries, keys and values stand in one matrix, as in the release
 
     def take(self, key: str, shape: Shape) -> Tensor:
-        if len(shape) == 1:
-            value = 1.0 if key.endswith("weight") else 0.0
+        if len(shape) == 1 or key.endswith("alpha"):
+            value = 1.0 if key.endswith(("weight", "alpha")) else 0.0
             return torch.full(shape, value, dtype=self._dtype, device=self._device)
         tensor = torch.empty(shape, dtype=self._dtype, device=self._device)
-        return tensor.normal_(0.0, 1 / math.sqrt(shape[-1]), generator=self._generator)
+        return tensor.normal_(0.0, 1 / math.sqrt(math.prod(shape[1:])), generator=self._generator)
 
     def at(self, prefix: str) -> "RandomWeights":
         return self
