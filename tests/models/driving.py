@@ -13,7 +13,6 @@ from speechmill.models.registry import cards, is_computed, load_stage
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
 from speechmill.models.tone import stages as tone
 
-
 CHECKPOINTS = {"fishaudio/s2-pro": Goldens("fish_speech").folder / "ckpt"}
 """Of models whose weights are too large to have here: small random ones."""
 
