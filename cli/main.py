@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from speechmill.cli import batches, dead, keys, roles, say, served, up, voices, webhooks
+from speechmill.cli import batches, dead, keys, models, roles, say, up, voices, webhooks
 from speechmill.cli.bench import commands as bench
 from speechmill.cli.doctor import command as doctor
 from speechmill.cli.jobs import commands as jobs
@@ -32,7 +32,7 @@ app.command("submit")(submit.submit)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(batches.app, name="batches")
 app.add_typer(voices.app, name="voices")
-app.command("models")(served.models)
+app.add_typer(models.app, name="models")
 app.command("doctor")(doctor.doctor)
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")

@@ -1,19 +1,29 @@
 """Where a model's weights are: a folder that the settings name, or a snapshot in this machine's Hugging Face cache.
 
-Reads no tensor, imports nothing heavy.
+Finding one reads no tensor and imports nothing heavy.
 """
 
 import json
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
-from speechmill.models.registry import cards
+from speechmill.models.registry import cards, has_engine
 
 
 def find_checkpoint(model: str, named: Mapping[str, Path]) -> Path | None:
     """The folder of a model's weights; None where this machine has none."""
     return named.get(model) or _cached(model)
+
+
+def check_checkpoint(model: str, folder: Path) -> list[str]:
+    """What keeps a folder from being used, a line each; empty if nothing does. Raises LookupError without an engine."""
+    family = cards()[model].family
+    if not has_engine(cards()[model]):
+        raise LookupError(f"{folder} is a checkpoint of {model}, for which this version has no engine")
+    findings: list[str] = import_module(f"speechmill.models.{family}.check").check(folder)
+    return findings
 
 
 def _cached(model: str) -> Path | None:

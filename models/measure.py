@@ -1,4 +1,4 @@
-"""`python -m speechmill.models.measure FAMILY`: a family's speed with random weights. Needs PyTorch and nothing else."""
+"""`python -m speechmill.models.measure FAMILY`: a family's speed with random weights. Needs PyTorch alone."""
 
 import argparse
 from collections.abc import Iterator, Sequence

@@ -7,10 +7,14 @@ import socket
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from speechmill.cli.doctor.finding import Finding, fail, ok, warn
 from speechmill.configs.settings import Settings
+
+if TYPE_CHECKING:
+    from speechmill.models.card import ModelCard
 
 PYTHON = (3, 11)
 SCARCE_BYTES = 5 << 30
@@ -86,29 +90,42 @@ def check_encoders() -> Finding:
 
 
 def check_models(settings: Settings) -> Iterator[Finding]:
-    """Of every model that is to be served; what runs on the CPU is loaded, weights included."""
-    from speechmill.models.registry import served
+    """Of every model that is to be served; what runs on the CPU and brings its weights is loaded."""
+    from speechmill.models.checkpoints import find_checkpoint
+    from speechmill.models.registry import require, served
 
     for name in settings.models:
+        checkpoint = find_checkpoint(name, settings.checkpoints)
         try:
-            (card,) = served([name], settings.test.stand_in)
+            (card,) = served([name])
+            if settings.test.stand_in:
+                yield ok(f"model {name}", "a tone stands in for it")
+                continue
+            require(card, checkpoint)
         except LookupError as error:
-            yield fail(f"model {name}", str(error), "see `models` in configs/default.toml")
+            yield fail(f"model {name}", str(error), "see `models` and `checkpoints` in configs/default.toml")
             continue
         if importlib.util.find_spec("torch") is None:
             yield warn(f"model {name}", "not tried without torch", "see `torch`")
         else:
-            yield _loaded(settings, card.id)
+            yield _looked_at(card, checkpoint) if checkpoint is not None else _loaded(settings, card)
 
 
-def _loaded(settings: Settings, model: str) -> Finding:
+def _looked_at(card: "ModelCard", checkpoint: Path) -> Finding:
+    from speechmill.models.checkpoints import check_checkpoint
+
+    check, findings = f"model {card.id}", check_checkpoint(card.id, checkpoint)
+    if findings:
+        return fail(check, "; ".join(findings), f"download {checkpoint} again")
+    return ok(check, f"{checkpoint} is complete, {card.licence.weights}")
+
+
+def _loaded(settings: Settings, card: "ModelCard") -> Finding:
     from speechmill.configs.settings import StageOverride
-    from speechmill.models.registry import cards, has_engine, load_stage
+    from speechmill.models.registry import load_stage
     from speechmill.workers.worker import stage_options
 
-    card, check = cards()[model], f"model {model}"
-    if not has_engine(card):
-        return ok(check, "a tone stands in for it")
+    check = f"model {card.id}"
     for stage in card.stages:
         options = stage_options(stage, settings.stages.get(f"{card.id}/{stage.name}", StageOverride()))
         if options.device != "cpu":

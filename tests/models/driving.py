@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from goldens import Goldens
 from numpy.typing import NDArray
 
 from speechmill.models.card import ModelCard
@@ -12,17 +13,20 @@ from speechmill.models.registry import cards, load_stage
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
 from speechmill.models.tone import stages as tone
 
+CHECKPOINTS = {"fishaudio/s2-pro": Goldens("fish_speech").folder / "ckpt"}
+"""Of models whose weights are too large to have here: small random ones."""
+
 
 def options(card: ModelCard, name: str) -> StageOptions:
-    stage = card.stage(name)
-    return StageOptions(slots=stage.slots, live_chunks=stage.live_chunks, bulk_chunk=stage.bulk_chunk)
+    stage, checkpoint = card.stage(name), CHECKPOINTS.get(card.id)
+    return StageOptions(stage.slots, "cpu", 1, stage.live_chunks, stage.bulk_chunk, checkpoint)
 
 
 @cache
 def loaded(model: str, name: str) -> Stage:
     """By the family's engine, or as a tone where it has none or no weights."""
     card = cards()[model]
-    load = load_stage if card.own_weights else tone.load
+    load = load_stage if card.own_weights or model in CHECKPOINTS else tone.load
     return load(card, name, options(card, name))
 
 

@@ -1,0 +1,47 @@
+"""`speechmill models`: what a farm serves, and whether a checkpoint can be spoken from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
+from speechmill.cli.tables import Columns, show_table
+
+app = typer.Typer(help="What a farm serves, and checkpoints on this machine.")
+COLUMNS: Columns = {
+    "id": lambda model: model["id"],
+    "status": lambda model: model["status"],
+    "alias of": lambda model: model.get("alias_of"),
+    "languages": lambda model: ", ".join(model["capabilities"]["languages"]),
+    "Hz": lambda model: model["capabilities"]["native_sample_rate"],
+    "voices": lambda model: model["capabilities"]["voices"],
+    "clones": lambda model: model["capabilities"]["ref_audio"],
+    "licence": lambda model: model["license"],
+}
+
+
+@app.callback(invoke_without_command=True)
+def models(context: typer.Context, url: Url = HERE, key: Key = "", as_json: AsJson = False) -> None:
+    """Models that the farm serves, and their other names."""
+    if context.invoked_subcommand is None:
+        with Remote(url, key) as farm:
+            show_table(farm.told("GET", "/v1/models")["data"], COLUMNS, as_json)
+
+
+@app.command("check")
+def check(path: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")]) -> None:
+    """Files, keys, shapes and tokenizer of a checkpoint, without loading it. Exit code 1 where something is missing."""
+    from speechmill.infra.errors import BadInput
+    from speechmill.models.checkpoints import check_checkpoint, recognise
+
+    try:
+        model = recognise(path)
+        findings = check_checkpoint(model, path)
+    except LookupError as error:
+        raise BadInput(str(error)) from None
+    for finding in findings:
+        print(finding)
+    if findings:
+        raise typer.Exit(1)
+    print(f"{path} is complete: speechmill up --model {path} serves it as {model}")
