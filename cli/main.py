@@ -10,6 +10,7 @@ import typer
 
 from speechmill.cli import dead, keys, roles, say, up, webhooks
 from speechmill.cli.bench import commands as bench
+from speechmill.cli.book import command as book
 from speechmill.cli.submit import command as submit
 
 HIDDEN = "***"
@@ -27,6 +28,7 @@ app.command("worker")(roles.worker)
 app.add_typer(roles.celery_app, name="celery")
 app.command("say")(say.say)
 app.command("submit")(submit.submit)
+app.command("book")(book.book)
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(dead.app, name="dead")
