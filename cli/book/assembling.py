@@ -8,6 +8,7 @@ from typing import Literal
 
 from speechmill.cli.book.cover import Picture
 from speechmill.cli.book.kinds import PART, Kind, is_folder, kind_of
+from speechmill.cli.book.level import Level, level_for
 from speechmill.cli.book.loudness import Loudness, Meter
 from speechmill.cli.book.progress import BookDisplay
 from speechmill.cli.book.script import Scene
@@ -51,11 +52,11 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """`measured` is the sound before the gain."""
+    """`lufs` is its loudness, where that was asked for."""
 
     seconds: float
     files: list[Path]
-    measured: Loudness | None
+    lufs: float | None
     gain_db: float
 
 
@@ -77,9 +78,10 @@ class Assembly:
         target = self.finish.loudness
         self.display.assemble(timeline.frames * (1 if target is None else 2))
         measured = self._measure(timeline) if target is not None else None
-        gain_db = measured.gain_db(target) if measured is not None and target is not None else 0.0
-        files = [file for part in self._parts(scenes, timeline) for file in self._write(*part, 10 ** (gain_db / 20))]
-        return Made(timeline.seconds, files, measured, gain_db)
+        level = Level() if measured is None or target is None else level_for(measured, target)
+        files = [file for part in self._parts(scenes, timeline) for file in self._write(*part, level)]
+        reached = None if measured is None else measured.lufs + level.gain_db
+        return Made(timeline.seconds, files, reached, level.gain_db)
 
     def _parts(self, scenes: Sequence[Scene], whole: Timeline) -> Iterator[tuple[Path, Timeline, Tags]]:
         out, tags = self.finish.out, self.finish.tags
@@ -99,14 +101,14 @@ class Assembly:
             meter.feed(block)
         return meter.finish()
 
-    def _write(self, target: Path, timeline: Timeline, tags: Tags, gain: float) -> Iterator[Path]:
+    def _write(self, target: Path, timeline: Timeline, tags: Tags, level: Level) -> Iterator[Path]:
         finish, kind = self.finish, self.finish.kind
         words = self.words.words(timeline) if finish.subtitles else None
         dress = Dress(tags, finish.cover, finish.bit_rate, None if words is None else cues(words))
         fresh = self.folder / f"fresh{target.suffix}"
         with AudioFile(fresh, kind, timeline, dress) as file:
-            for block in self._blocks(timeline):
-                file.write(block * gain)
+            for block in level.applied(self._blocks(timeline), timeline):
+                file.write(block)
         fresh.replace(target)
         yield target
         if words is not None and finish.subtitles:

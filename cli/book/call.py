@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from speechmill.cli.submit.patience import Patience, Stopped
 from speechmill.cli.submit.state import Row, State
 from speechmill.cli.submit.work import Work
 from speechmill.infra.errors import FarmError
+
+TOLERANCE_LU = 0.1
 
 
 def work_folder(out: Path) -> Path:
@@ -39,14 +42,16 @@ class Call:
 
     def carry_out(self) -> int:
         """Raises BadInput, OSError and what the farm refuses, all of which leave what was done as it is."""
-        folder, patience = work_folder(self.finish.out), Patience(self.display.say)
-        with State(Folder(folder).work / "state.sqlite3") as state, _leaving(patience):
+        folder = work_folder(self.finish.out)
+        with State(Folder(folder).work / "state.sqlite3") as state:
             try:
-                failed = self._speak(state, folder, patience)
+                with self._patience() as patience:
+                    failed = self._speak(state, folder, patience)
                 if failed and not self.skip_failed:
                     self._tell_failed(failed)
                     return SOME_FAILED
-                made = self._assemble(state, folder, patience, {row.name for row in failed})
+                with self._patience() as patience:
+                    made = self._assemble(state, folder, patience, {row.name for row in failed})
             except Stopped:
                 self._say_goodbye(state)
                 return INTERRUPTED
@@ -54,6 +59,13 @@ class Call:
             shutil.rmtree(folder)
         self._conclude(made, len(failed))
         return 0
+
+    @contextmanager
+    def _patience(self) -> Iterator[Patience]:
+        """One for each part of the work, for it ends with its part."""
+        patience = Patience(self.display.say)
+        with _leaving(patience):
+            yield patience
 
     def _speak(self, state: State, folder: Path, patience: Patience) -> list[Row]:
         """Until every piece is there. Answers those of which that cannot be."""
@@ -96,9 +108,8 @@ class Call:
         )
 
     def _conclude(self, made: Made, skipped: int) -> None:
-        measured, target = made.measured, self.finish.loudness
-        reached = None if measured is None else measured.lufs + made.gain_db
-        if reached is not None and target is not None and abs(reached - target) > 0.05:
+        reached, target = made.lufs, self.finish.loudness
+        if reached is not None and target is not None and abs(reached - target) > TOLERANCE_LU:
             self.display.say(f"its peaks allow {reached:.1f} LUFS, not {target:.1f}")
         told = {
             "files": [str(path) for path in made.files],
