@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from speechmill.cli import dead, keys, roles, say, up, webhooks
+from speechmill.cli import batches, dead, keys, roles, say, served, up, voices, webhooks
 from speechmill.cli.bench import commands as bench
 from speechmill.cli.book import command as book
+from speechmill.cli.doctor import command as doctor
+from speechmill.cli.jobs import commands as jobs
 from speechmill.cli.submit import command as submit
 
 HIDDEN = "***"
@@ -29,6 +31,11 @@ app.add_typer(roles.celery_app, name="celery")
 app.command("say")(say.say)
 app.command("submit")(submit.submit)
 app.command("book")(book.book)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(batches.app, name="batches")
+app.add_typer(voices.app, name="voices")
+app.command("models")(served.models)
+app.command("doctor")(doctor.doctor)
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(dead.app, name="dead")

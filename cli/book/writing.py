@@ -39,7 +39,7 @@ class AudioFile:
     def __init__(self, path: Path, kind: Kind, timeline: Timeline, dress: Dress) -> None:
         import av
 
-        self._rate, self._at = timeline.rate, 0
+        self._rate, self._at, self._makeup = timeline.rate, 0, kind.makeup
         self._cues = list(dress.cues or ())[::-1]
         self._container = av.open(str(path), "w", format=kind.container, options=dict(kind.options))
         self._container.metadata.update(dress.tags.named())
@@ -47,8 +47,8 @@ class AudioFile:
         stream = self._container.add_stream(kind.codec, rate=kind.rate(timeline.rate), layout=layout)
         self._stream = cast("AudioStream", stream)
         self._stream.metadata["language"] = dress.tags.language_code
-        if kind.is_lossy:
-            self._stream.bit_rate = dress.bit_rate
+        if kind.most_bit_rate:
+            self._stream.bit_rate = min(dress.bit_rate, kind.most_bit_rate)
         self._mark(kind, timeline)
         has_track = kind.has_captions and dress.cues is not None
         self._text = TimedText(self._container, dress.tags.language_code) if has_track else None
@@ -66,7 +66,7 @@ class AudioFile:
 
     def write(self, block: Block) -> None:
         self._caption(1000 * self._at / self._rate)
-        self._container.mux(self._stream.encode(frame_of(block, self._rate, self._at)))
+        self._container.mux(self._stream.encode(frame_of(block * self._makeup, self._rate, self._at)))
         self._at += len(block)
 
     def _caption(self, until_ms: float | None) -> None:

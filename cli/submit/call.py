@@ -73,15 +73,10 @@ class Call:
                 with _leaving(patience):
                     work.settle()
                     self._prepare(state, retry_failed)
-                    work.manifest.rewrite(state.ended())
-                    self._begin(state)
-                    work.send_all() if no_wait else work.run()
+                    self._work(work, state, no_wait)
             except Stopped:
                 self._say_goodbye(state)
                 return INTERRUPTED
-            finally:
-                work.manifest.rewrite(state.ended())
-                self.output.publish()
             return self._conclude(state)
 
     def _planned(self, state: State) -> Iterator[Planned]:
@@ -104,10 +99,17 @@ class Call:
         ]
         state.missing(self.output.lost(kept))
 
-    def _begin(self, state: State) -> None:
+    def _work(self, work: Work, state: State, no_wait: bool) -> None:
+        """However it ends, the manifest is whole behind it."""
         counts = state.count()
         total = sum(counts.values())
         self.display.begin(total, total - counts.get("pending", 0))
+        work.manifest.rewrite(state.ended())
+        try:
+            work.send_all() if no_wait else work.run()
+        finally:
+            work.manifest.rewrite(state.ended())
+            self.output.publish()
 
     def _say_goodbye(self, state: State) -> None:
         counts, unsent = state.count(), state.unsent()
@@ -128,9 +130,9 @@ class Call:
         failed = total - done - left
         if failed:
             self._tell_failed(state, failed)
-        summary = {**counts, "total": total, "groups": state.groups(), "manifest": str(self.output.manifest)}
+        summary = {**counts, "total": total, "groups": state.groups(), "manifest": self.output.manifest_place}
         parts = [f"{done} of {total} done"] + [f"{failed} failed"] * bool(failed) + [f"{left} to come"] * bool(left)
-        self.display.conclude(summary, f"{', '.join(parts)}; see {self.output.manifest}")
+        self.display.conclude(summary, f"{', '.join(parts)}; see {self.output.manifest_place}")
         return SOME_FAILED if failed else 0
 
     def _tell_failed(self, state: State, count: int) -> None:

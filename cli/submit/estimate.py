@@ -10,8 +10,6 @@ from speechmill.cli.submit.state import Planned
 
 CHARS_PER_S = 15.0
 """Of read English: about 150 words a minute."""
-RECENT_S = 300
-"""Jobs that ended so long before the last one tell the rate."""
 FEWEST = 5
 
 
@@ -34,15 +32,22 @@ class Volume:
 
 
 def recent_rate(farm: Remote) -> float | None:
-    """Seconds of audio that the farm made per second while it made its last hundred jobs; None where it tells none."""
+    """Seconds of audio per second in which any of the farm's last hundred jobs was spoken; None where it tells none."""
     try:
         jobs = farm.told("GET", JOBS, params={"status": "succeeded", "limit": 100})["data"]
     except (Refused, Unreachable):
         return None
     ended = [job for job in jobs if job["result"] and job["started_at"]]
-    last = max((job["finished_at"] for job in ended), default=0)
-    recent = [job for job in ended if job["finished_at"] >= last - RECENT_S]
-    if len(recent) < FEWEST:
+    if len(ended) < FEWEST:
         return None
-    span_s = max(last - min(job["started_at"] for job in recent), 1)
-    return float(sum(job["result"]["duration_ms"] for job in recent) / 1000 / span_s)
+    audio_s = sum(job["result"]["duration_ms"] for job in ended) / 1000
+    return float(audio_s / _covered_s((job["started_at"], job["finished_at"]) for job in ended))
+
+
+def _covered_s(spans: Iterable[tuple[int, int]]) -> int:
+    """Seconds that lie in any of the spans; their ends are told in whole seconds, and belong to them."""
+    covered, reached = 0, 0
+    for start, end in sorted(spans):
+        covered += max(end + 1 - max(start, reached), 0)
+        reached = max(reached, end + 1)
+    return covered

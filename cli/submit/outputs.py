@@ -47,6 +47,8 @@ class Output(Protocol):
 
     manifest: Path
     """Of this machine as well."""
+    manifest_place: str
+    """Where users find it."""
 
     def publish(self) -> None:
         """Put the manifest beside the results."""
@@ -81,6 +83,7 @@ class Folder:
         self.root = root
         self.work = root / OWN
         self.manifest = root / MANIFEST
+        self.manifest_place = str(self.manifest)
 
     def keep(self, name: str, part: Path, sha256: str, media_type: str) -> int:
         target = self.root / name
@@ -125,6 +128,7 @@ class Bucket:
         self._prefix = f"{prefix}/" if prefix else ""
         self.work = state_home / "submit" / hashlib.sha256(self.url.encode()).hexdigest()[:16]
         self.manifest = self.work / MANIFEST
+        self.manifest_place = f"{self.url}/{MANIFEST}"
         self._client = _s3_client()
 
     def keep(self, name: str, part: Path, sha256: str, media_type: str) -> int:

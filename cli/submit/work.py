@@ -3,11 +3,10 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from queue import Empty
 from typing import Any
 
 from speechmill.cli.remote import Remote
-from speechmill.cli.submit.fetching import Broken, Fetcher, Gone, Outcome
+from speechmill.cli.submit.fetching import Broken, Fetcher, Gone, Outcome, job_audio
 from speechmill.cli.submit.following import Followed, Follower, News
 from speechmill.cli.submit.manifest import Manifest
 from speechmill.cli.submit.outputs import Output
@@ -61,7 +60,7 @@ class Work:
             try:
                 self._work(fetcher)
             finally:
-                self._write_down(self._outcomes(fetcher, wait=False))
+                self._write_down(fetcher.take(0))
 
     def _work(self, fetcher: Fetcher) -> None:
         is_sending = True
@@ -71,7 +70,7 @@ class Work:
             is_sending = self._send()
             for followed in [one for one in self._followed if one.due <= time.monotonic()]:
                 self._take(followed, self.follower.look(followed), fetcher)
-            is_sending |= self._write_down(self._outcomes(fetcher, wait=not is_sending))
+            is_sending |= self._write_down(fetcher.take(0 if is_sending else TICK_S))
 
     def _send(self) -> bool:
         """Whether anything was left to be sent."""
@@ -103,7 +102,7 @@ class Work:
             elif line["response"]["body"]["url"] is None:
                 self.state.speak_again(name)
             else:
-                fetcher.fetch(name, line["job_id"], line["response"]["body"])
+                fetcher.fetch(name, job_audio(line["job_id"]), line)
         if news.unknown:
             self.state.send_again(followed.window)
             followed.waiting.clear()
@@ -113,20 +112,6 @@ class Work:
         self._end(ends)
         if not followed.waiting:
             self._followed.remove(followed)
-
-    def _outcomes(self, fetcher: Fetcher, wait: bool) -> list[Outcome]:
-        """All that there are; with `wait` after a while where there is none."""
-        found: list[Outcome] = []
-        try:
-            while True:
-                outcome = fetcher.outcomes.get(block=wait and not found, timeout=TICK_S)
-                if outcome is None:  # somebody wants us to look up
-                    break
-                fetcher.under_way -= 1
-                found.append(outcome)
-        except Empty:
-            pass
-        return found
 
     def _write_down(self, outcomes: Sequence[Outcome]) -> bool:
         """Whether something of it must be sent again. Raises what makes all further work vain."""

@@ -86,7 +86,7 @@ def read_package(archive: Archive) -> Package:
         place = resolve(path, item.get("href", ""))[0]
         properties = frozenset(item.get("properties", "").split())
         package.manifest[item.get("id", "")] = Resource(place, item.get("media-type", ""), properties)
-    _read_spine(root, package)
+    _read_spine(root, package, f"{archive.path}: {path}")
     package.cover = _cover(root, package)
     return package
 
@@ -100,10 +100,10 @@ def _read_metadata(root: Element, package: Package) -> None:
     package.identifier = plain("".join(identifiers[0].itertext())) if identifiers else ""
 
 
-def _read_spine(root: Element, package: Package) -> None:
+def _read_spine(root: Element, package: Package, where: str) -> None:
     spine = next(_all(root, "spine"), None)
     if spine is None:
-        raise BadInput(f"{package.path}: it has no spine, so no reading order")
+        raise BadInput(f"{where} has no spine, so no reading order")
     for reference in _all(spine, "itemref"):
         resource = package.manifest.get(reference.get("idref", ""))
         if resource is not None and reference.get("linear") != "no":

@@ -1,0 +1,1 @@
+"""`speechmill doctor`: what this machine has, what it lacks, and what to do."""

@@ -1,0 +1,1 @@
+"""`speechmill jobs`: jobs and groups of jobs of a farm."""

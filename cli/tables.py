@@ -1,0 +1,58 @@
+"""Records of a farm for people and for scripts: a table on a terminal, else tab-separated lines, or JSON."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+Columns = Mapping[str, Callable[[Any], object]]
+"""Titles, and what of a record stands below them."""
+
+
+def show_table(records: Iterable[Any], columns: Columns, as_json: bool) -> None:
+    """One line for each record; JSON has all of it."""
+    if as_json:
+        for record in records:
+            print_json(record)
+    elif sys.stdout.isatty():
+        _print_table(records, columns)
+    else:
+        for record in records:
+            print("\t".join(_cell(of(record)) for of in columns.values()), flush=True)
+
+
+def print_json(record: Any) -> None:
+    print(json.dumps(record, ensure_ascii=False), flush=True)
+
+
+def _print_table(records: Iterable[Any], columns: Columns) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for title in columns:
+        table.add_column(title, overflow="fold")
+    for record in records:
+        table.add_row(*(Text(_cell(of(record))) for of in columns.values()))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else " ".join(str(value).split())
+
+
+def show_fields(record: Mapping[str, Any], as_json: bool) -> None:
+    """One record, a line for each field that says something."""
+    if as_json:
+        print_json(record)
+        return
+    for name, value in record.items():
+        if value not in (None, "", [], {}):
+            shown = moment(value) if name.endswith("_at") else value
+            print(f"{name}\t{shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)}")
+
+
+def moment(unix_s: int | None) -> str | None:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s)) if unix_s else None
