@@ -17,6 +17,7 @@ from speechmill.infra.subtitles import Cue
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream
 
+MILLISECOND = Fraction(1, 1000)
 FRONT = "Cover (front)"
 """ID3's and FLAC's kind of picture, by the name that FFmpeg knows."""
 
@@ -90,7 +91,7 @@ class AudioFile:
         stream.disposition = Disposition.attached_pic
         stream.metadata["comment"] = FRONT
         packet = av.Packet(cover.content)
-        packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, 1000), True
+        packet.stream, packet.time_base, packet.is_keyframe = stream, MILLISECOND, True
         packet.pts = packet.dts = 0
         self._container.start_encoding()
         self._container.mux(packet)
@@ -98,13 +99,9 @@ class AudioFile:
 
 def _chapter(number: int, timeline: Timeline) -> Any:
     span = timeline.spans[number]
-    return {
-        "id": number,
-        "start": span.start,
-        "end": span.end,
-        "time_base": Fraction(1, timeline.rate),
-        "metadata": {"title": span.title},
-    }
+    start_ms, end_ms = (round(1000 * at / timeline.rate) for at in (span.start, span.end))
+    titled = {"title": span.title}
+    return {"id": number, "start": start_ms, "end": end_ms, "time_base": MILLISECOND, "metadata": titled}
 
 
 def _clock(seconds: float) -> str:

@@ -205,7 +205,7 @@ def test_other_kinds_of_files_have_the_chapters_too(
     with av.open(str(out)) as container:
         marks = container.chapters()
         assert [mark["metadata"]["title"] for mark in marks] == ["Chapter 1", "Chapter 2"]
-    start_s = float(marks[1]["start"] * marks[1]["time_base"])
+    start_s = marks[1]["start"] * float(marks[1]["time_base"])
     at = round(start_s * rate)
     assert np.abs(samples[at - rate : at - rate // 10]).max() < 0.002 < np.abs(samples[at : at + rate]).max()
 
@@ -245,7 +245,7 @@ def test_the_list_tells_chapters_and_lengths_without_a_farm(tmp_path: Path) -> N
     assert listed.returncode == 0, listed.stderr
     told = json.loads(listed.stdout)
     assert [one["title"] for one in told["chapters"]] == list(chapters())
-    assert told["characters"] == sum(one["characters"] for one in told["chapters"]) > 3000
+    assert told["characters"] == sum(one["characters"] for one in told["chapters"]) > 2500
     assert told["time_s"] is None
     lines = speechmill("book", str(FERRY), "--list", "--chapters", "2", cwd=tmp_path).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["2", lines[1].split()[0]]
@@ -258,22 +258,24 @@ def test_the_list_tells_chapters_and_lengths_without_a_farm(tmp_path: Path) -> N
         ("b.epub", b"no archive", [], "it is no EPUB"),
         ("b.pdf", b"%PDF", [], "a book ends in .epub"),
         ("b.txt", b"\n \n", [], "there is no text in it"),
-        ("b.txt", b"* * *", [], "nothing in it that could be spoken"),
+        ("b.txt", b"* * *", ["--list"], "nothing in it that could be spoken"),
         ("b.txt", b"Hello.", ["-o", "none/b.m4b"], "there is no folder"),
-        ("b.txt", b"Hello.", ["-o", "b.doc"], "an audio book ends in .m4b"),
+        ("b.txt", b"Hello.", ["-o", "b.doc"], "an audio book ends in one of .m4b"),
         ("b.txt", b"Hello.", ["--chapters", "2"], "the book has the chapters 1 to 1"),
         ("b.txt", b"Hello.", ["--cover", "b.txt"], "a cover is a JPEG or PNG file"),
         ("b.txt", b"\xff\xfeH\0", [], "UTF-16"),
     ],
 )
 def test_what_is_no_book_or_no_place_for_one_is_said_in_one_line(
-    farm: Farm, tmp_path: Path, name: str, content: bytes, options: list[str], complaint: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, options: list[str], complaint: str
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    failed = speechmill("book", name, *options, cwd=tmp_path, SPEECHMILL_URL=farm.base)
-    assert failed.returncode == 1
-    assert complaint in failed.stderr
-    assert len(failed.stderr.splitlines()) == 1
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    failed = CliRunner().invoke(app, ["book", name, *options])
+    assert failed.exit_code == 1
+    assert isinstance(failed.exception, BadInput)
+    assert complaint in str(failed.exception)
+    assert "\n" not in str(failed.exception)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -284,8 +286,8 @@ def test_a_protected_book_is_refused_by_name(tmp_path: Path) -> None:
         'xmlenc#aes128-cbc"/></EncryptedData></encryption>'
     )
     write_epub(tmp_path / "b.epub", {"META-INF/encryption.xml": encrypted, "META-INF/rights.xml": "<rights/>"})
-    failed = speechmill("book", "b.epub", cwd=tmp_path)
-    assert (failed.returncode, "Adobe ADEPT" in failed.stderr) == (1, True)
+    failed = CliRunner().invoke(app, ["book", str(tmp_path / "b.epub"), "-o", str(tmp_path / "b.m4b")])
+    assert "protected against copying (Adobe ADEPT)" in str(failed.exception)
 
 
 @given(st.sets(st.integers(1, 40), min_size=1))
