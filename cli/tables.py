@@ -32,8 +32,8 @@ def _print_table(records: Iterable[Any], columns: Columns) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for title in columns:
-        table.add_column(title, overflow="fold")
+    for number, title in enumerate(columns):  # what records are called by is there to be copied
+        table.add_column(title, overflow="fold", no_wrap=number == 0)
     for record in records:
         table.add_row(*(Text(_cell(of(record))) for of in columns.values()))
     Console().print(table)

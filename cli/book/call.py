@@ -15,9 +15,10 @@ from speechmill.cli.book.word_times import WordTimes
 from speechmill.cli.remote import Remote
 from speechmill.cli.submit.call import INTERRUPTED, MOST_TOLD, SOME_FAILED, _leaving
 from speechmill.cli.submit.manifest import Manifest
-from speechmill.cli.submit.outputs import Folder, Kept
+from speechmill.cli.submit.outputs import Folder, Kept, clear_parts
 from speechmill.cli.submit.patience import Patience, Stopped
-from speechmill.cli.submit.state import Row, State
+from speechmill.cli.submit.rows import Row
+from speechmill.cli.submit.state import State
 from speechmill.cli.submit.work import Work
 from speechmill.infra.errors import FarmError
 
@@ -71,6 +72,7 @@ class Call:
         """Until every piece is there. Answers those of which that cannot be."""
         output = Folder(folder)
         work = Work(self.farm, state, output, patience, self.display, Manifest(output.manifest))
+        clear_parts(output)
         state.belong_to(self.farm.base)
         work.settle()
         state.plan(planned(self.scenes))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from speechmill.cli.book.script import Scene
 from speechmill.cli.submit.progress import Display
-from speechmill.cli.submit.state import Row
+from speechmill.cli.submit.rows import Row
 
 
 class BookDisplay(Display):

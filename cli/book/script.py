@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from speechmill.cli.submit.planning import WEEK_S
+from speechmill.cli.submit.rows import Planned, dump
 from speechmill.cli.submit.sources.epub import Chapter
 from speechmill.cli.submit.sources.xhtml import Paragraph
-from speechmill.cli.submit.state import Planned, dump
 from speechmill.infra.errors import BadInput
 from speechmill.infra.segments import split
 

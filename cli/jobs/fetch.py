@@ -12,7 +12,7 @@ from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
 from speechmill.cli.tables import print_json
 
 if TYPE_CHECKING:
-    from speechmill.cli.submit.state import Ended
+    from speechmill.cli.submit.rows import Ended
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")]
 Line = dict[str, Any]
@@ -84,7 +84,7 @@ def _name(line: Line, taken: dict[str, Line]) -> str:
 
 def _ends(outcomes: list[Any]) -> "Iterator[Ended]":
     from speechmill.cli.submit.fetching import Broken, Gone
-    from speechmill.cli.submit.state import Ended
+    from speechmill.cli.submit.rows import Ended
 
     for outcome in outcomes:
         if isinstance(outcome, Broken):

@@ -13,13 +13,14 @@ from types import FrameType
 from speechmill.cli.remote import Remote
 from speechmill.cli.submit.estimate import CHARS_PER_S, Volume, recent_rate
 from speechmill.cli.submit.manifest import Manifest
-from speechmill.cli.submit.outputs import Kept, Output
+from speechmill.cli.submit.outputs import Kept, Output, clear_parts
 from speechmill.cli.submit.patience import Patience, Stopped
 from speechmill.cli.submit.planning import Wishes, planned, refuse_taken
 from speechmill.cli.submit.progress import Display
+from speechmill.cli.submit.rows import Planned
 from speechmill.cli.submit.sending import JOBS
 from speechmill.cli.submit.sources.gather import STDIN, Reading, gather
-from speechmill.cli.submit.state import Planned, State
+from speechmill.cli.submit.state import State
 from speechmill.cli.submit.work import Work
 from speechmill.infra.errors import BadInput
 
@@ -68,11 +69,13 @@ class Call:
         patience = Patience(self.display.say)
         with State(self.output.work / "state.sqlite3") as state:
             work = Work(self.farm, state, self.output, patience, self.display, Manifest(self.output.manifest))
+            clear_parts(self.output)
             state.belong_to(self.farm.base)
             try:
                 with _leaving(patience):
                     work.settle()
-                    self._prepare(state, retry_failed)
+                self._prepare(state, retry_failed)
+                with _leaving(patience):
                     self._work(work, state, no_wait)
             except Stopped:
                 self._say_goodbye(state)

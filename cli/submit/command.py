@@ -58,7 +58,7 @@ def submit(
     url: Url = HERE,
     key: Key = "",
 ) -> None:
-    from speechmill.cli.submit.call import Call
+    from speechmill.cli.submit.call import INTERRUPTED, Call
     from speechmill.cli.submit.naming import check_template
     from speechmill.cli.submit.outputs import output_of
     from speechmill.cli.submit.planning import Wishes
@@ -82,7 +82,10 @@ def submit(
             wishes=Wishes(_given(request), _given(terms), name_template),
             overwrite=overwrite,
         )
-        code = call.estimate() if dry_run else call.carry_out(retry_failed, no_wait)
+        try:
+            code = call.estimate() if dry_run else call.carry_out(retry_failed, no_wait)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
     if code:
         raise typer.Exit(code)
 

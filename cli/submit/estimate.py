@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from speechmill.cli.remote import Refused, Remote, Unreachable
+from speechmill.cli.submit.rows import Planned
 from speechmill.cli.submit.sending import JOBS
-from speechmill.cli.submit.state import Planned
 
 CHARS_PER_S = 15.0
 """Of read English: about 150 words a minute."""

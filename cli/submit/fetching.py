@@ -13,13 +13,14 @@ from urllib.parse import quote
 from speechmill.cli.remote import Refused, Remote
 from speechmill.cli.submit.outputs import Output, part_file
 from speechmill.cli.submit.patience import Patience, Stopped
-from speechmill.cli.submit.state import Ended
+from speechmill.cli.submit.rows import Ended
 from speechmill.infra.errors import FarmError
 
 AT_ONCE = 8
 TRIES = 3
 """For bytes that are not those which the farm has stored."""
 _GONE = (404, 410)
+_FORBIDDEN = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,18 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Nothing more can be kept: the disk is full, or the bucket refuses."""
+    """Nothing more can be fetched: the disk is full, the bucket refuses, or the key is no good any more."""
 
     error: Exception
 
 
 Outcome = Ended | Gone | Broken
+
+
+def _refused(name: str, job: str | None, error: Refused) -> Outcome:
+    if error.status in _FORBIDDEN:
+        return Broken(error)
+    return Gone(name) if error.status in _GONE else Ended(name, "failed", job, error=str(error))
 
 
 class _Damaged(FarmError):
@@ -86,7 +93,7 @@ class Fetcher:
         except Stopped:
             pass
         except Refused as error:
-            self._outcomes.put(Gone(name) if error.status in _GONE else Ended(name, "failed", job, error=str(error)))
+            self._outcomes.put(_refused(name, job, error))
         except _Damaged as error:
             self._outcomes.put(Ended(name, "failed", job, error=str(error)))
         except (FarmError, OSError) as error:

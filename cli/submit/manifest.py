@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from speechmill.cli.submit.state import Row
+from speechmill.cli.submit.rows import Row
 
 
 def shown(row: Row) -> dict[str, Any]:

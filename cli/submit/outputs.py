@@ -57,14 +57,24 @@ class Output(Protocol):
 @contextmanager
 def part_file(output: Output) -> Iterator[tuple[BinaryIO, Path]]:
     """A file to write a result to; it is gone behind this, unless it was kept."""
-    folder = output.work / "parts"
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder)
+    handle, name = tempfile.mkstemp(dir=_parts(output))
     try:
         with os.fdopen(handle, "wb") as file:
             yield file, Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def clear_parts(output: Output) -> None:
+    """Those of a call that was killed. Nobody else may be at work with the output."""
+    for part in _parts(output).iterdir():
+        part.unlink()
+
+
+def _parts(output: Output) -> Path:
+    folder = output.work / "parts"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def output_of(place: str, state_home: Path) -> Output:

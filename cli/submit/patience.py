@@ -11,7 +11,7 @@ T = TypeVar("T")
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 """The same request may be answered otherwise a moment later."""
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 15.0
+LONGEST_PAUSE_S = 5.0
 MOST_FAULTS = 8
 """Times in a row that one request may meet a fault of the server, which is not there by chance then."""
 

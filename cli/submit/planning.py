@@ -7,8 +7,9 @@ from typing import Any
 
 from speechmill.cli.submit.naming import extension_of, file_name, folded
 from speechmill.cli.submit.outputs import Output
+from speechmill.cli.submit.rows import Planned, dump
 from speechmill.cli.submit.sources.gather import Gathered
-from speechmill.cli.submit.state import Planned, State, dump
+from speechmill.cli.submit.state import State
 from speechmill.infra.errors import BadInput
 
 WEEK_S = 604_800

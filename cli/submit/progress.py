@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from speechmill.cli.submit.manifest import shown
-from speechmill.cli.submit.state import Row
+from speechmill.cli.submit.rows import Row
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

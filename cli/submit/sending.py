@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from speechmill.cli.remote import Refused, Remote
 from speechmill.cli.submit.patience import Patience
-from speechmill.cli.submit.state import Ended, State, Window
+from speechmill.cli.submit.rows import Ended, Window
+from speechmill.cli.submit.state import State
 
 JOBS = "/v1/audio/jobs"
 MOST_ITEMS = 1000

@@ -4,17 +4,15 @@ An item is known by its file's name. `digest` tells whether it is still what was
 it. A window is written down before it is sent, so whoever finds it here can send the very same request again.
 """
 
-import json
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from speechmill.cli.submit.rows import Ended, Planned, Row, Window
 from speechmill.infra.errors import BadInput
 
-Status = Literal["pending", "succeeded", "failed", "cancelled", "expired", "rejected"]
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS windows (id INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT);
@@ -46,62 +44,7 @@ _HERE = "run = (SELECT max(run) FROM items)"
 """Of the last call that named sources."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """An item as the sources have it now. `body` is its line of a request, `place` where it stands."""
-
-    name: str
-    folded: str
-    custom_id: str
-    position: int
-    place: str
-    digest: str
-    body: str
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An item as it stands."""
-
-    name: str
-    custom_id: str
-    position: int
-    place: str
-    status: Status
-    job: str | None
-    duration_ms: int | None
-    sha256: str | None
-    bytes: int | None
-    seed: int | None
-    stamp: int | None
-    """Of the file, as its output tells it."""
-    error: str | None
-
-
 _ROW = ", ".join(Row.__annotations__)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Items that are sent in one request; `group` is what the farm calls them, once it has answered."""
-
-    id: int
-    group: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How an item has ended."""
-
-    name: str
-    status: Status
-    job: str | None = None
-    duration_ms: int | None = None
-    sha256: str | None = None
-    bytes: int | None = None
-    seed: int | None = None
-    stamp: int | None = None
-    error: str | None = None
 
 
 class State:
@@ -321,8 +264,3 @@ class State:
     def _rows(self, where: str, *values: Any) -> Iterator[Row]:
         for row in self._db.execute(f"SELECT {_ROW} FROM items WHERE {where}", values):
             yield Row(*row)
-
-
-def dump(fields: dict[str, Any]) -> str:
-    """JSON that is the same for the same fields."""
-    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

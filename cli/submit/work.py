@@ -12,8 +12,9 @@ from speechmill.cli.submit.manifest import Manifest
 from speechmill.cli.submit.outputs import Output
 from speechmill.cli.submit.patience import Patience, Stopped
 from speechmill.cli.submit.progress import Display
+from speechmill.cli.submit.rows import Ended, Status, Window
 from speechmill.cli.submit.sending import Sender
-from speechmill.cli.submit.state import Ended, State, Status, Window
+from speechmill.cli.submit.state import State
 from speechmill.infra.errors import FarmError
 
 TICK_S = 0.2
@@ -38,6 +39,8 @@ class Work:
     _followed: list[Followed] = field(default_factory=list)
     _accepted: int = 0
     _refused: int = 0
+    _is_sending: bool = True
+    """Whether there may be something that nobody has sent."""
 
     def __post_init__(self) -> None:
         self.sender = Sender(self.farm, self.state, self.patience)
@@ -56,21 +59,21 @@ class Work:
         """Raises Refused, OSError, FarmError for what stops all of it, and Stopped when the user wants to leave."""
         for window in self.state.open_windows():
             self._follow(window)
-        with Fetcher(self.farm, self.output, self.patience) as fetcher:
-            try:
+        fetcher = Fetcher(self.farm, self.output, self.patience)
+        try:
+            with fetcher:
                 self._work(fetcher)
-            finally:
-                self._write_down(fetcher.take(0))
+        finally:
+            self._write_down(fetcher.take(0))
 
     def _work(self, fetcher: Fetcher) -> None:
-        is_sending = True
-        while is_sending or self._followed or fetcher.under_way:
+        while self._is_sending or self._followed or fetcher.under_way:
             if self.patience.stop.is_set():
                 raise Stopped
-            is_sending = self._send()
+            self._is_sending = self._send()
             for followed in [one for one in self._followed if one.due <= time.monotonic()]:
                 self._take(followed, self.follower.look(followed), fetcher)
-            is_sending |= self._write_down(fetcher.take(0 if is_sending else TICK_S))
+            self._write_down(fetcher.take(0 if self._is_sending else TICK_S))
 
     def _send(self) -> bool:
         """Whether anything was left to be sent."""
@@ -100,11 +103,12 @@ class Work:
             if end is not None:
                 ends.append(end)
             elif line["response"]["body"]["url"] is None:
-                self.state.speak_again(name)
+                self._speak_again(name)
             else:
                 fetcher.fetch(name, job_audio(line["job_id"]), line)
         if news.unknown:
             self.state.send_again(followed.window)
+            self._is_sending = True
             followed.waiting.clear()
         elif news.over:
             ends += [_never_begun(name, news.over) for name in followed.waiting.values()]
@@ -113,15 +117,18 @@ class Work:
         if not followed.waiting:
             self._followed.remove(followed)
 
-    def _write_down(self, outcomes: Sequence[Outcome]) -> bool:
-        """Whether something of it must be sent again. Raises what makes all further work vain."""
+    def _write_down(self, outcomes: Sequence[Outcome]) -> None:
+        """Raises what makes all further work vain."""
         self._end([one for one in outcomes if isinstance(one, Ended)])
-        gone = [one for one in outcomes if isinstance(one, Gone)]
-        for one in gone:
-            self.state.speak_again(one.name)
-        for broken in [one for one in outcomes if isinstance(one, Broken)]:
-            raise broken.error
-        return bool(gone)
+        for one in outcomes:
+            if isinstance(one, Gone):
+                self._speak_again(one.name)
+            elif isinstance(one, Broken):
+                raise one.error
+
+    def _speak_again(self, name: str) -> None:
+        self.state.speak_again(name)
+        self._is_sending = True
 
     def _end(self, ends: Iterable[Ended]) -> None:
         rows = self.state.end(list(ends))
