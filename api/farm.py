@@ -79,7 +79,7 @@ class FarmState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         try:
-            self.models = served(settings.models, settings.test.stand_in)
+            self.models = served(settings.models)
         except LookupError as error:
             raise ConfigError(str(error)) from None
         self.client = make_async_client(settings)

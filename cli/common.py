@@ -1,13 +1,14 @@
 """What the commands share: settings from options, and errors as one line."""
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from speechmill.configs.settings import Settings, SettingsError, load
-from speechmill.infra.errors import FarmError
+from speechmill.infra.errors import ConfigError, FarmError
 
 if TYPE_CHECKING:
     from speechmill.infra.client import Client
@@ -18,6 +19,26 @@ CONFIG_FAULT = 78
 
 def settings_from(profile: Path | None, assignments: Sequence[str] | None) -> Settings:
     return load(profile, assignments or ())
+
+
+def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Ids of models that are named by id or by the folder of a checkpoint, and the settings that say where these are.
+
+    Raises ConfigError for a folder that holds no checkpoint.
+    """
+    from speechmill.models.checkpoints import recognise
+
+    ids, folders = [], {}
+    for name in models:
+        if not Path(name).is_dir():
+            ids.append(name)
+            continue
+        try:
+            ids.append(recognise(Path(name)))
+        except LookupError as error:
+            raise ConfigError(str(error)) from None
+        folders[ids[-1]] = str(Path(name).absolute())
+    return ids, [f"checkpoints={json.dumps(folders)}"] if folders else []
 
 
 def control_client(profile: Path | None, assignments: Sequence[str] | None) -> "Client":

@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 Profile = Annotated[Path | None, typer.Option(help="TOML profile; else $SPEECHMILL_PROFILE.")]
+Model = Annotated[
+    list[str] | None, typer.Option(help="Model to serve, or the folder of its checkpoint; repeatable. Default: all.")
+]
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting.")]
 
 celery_app = typer.Typer(help="Celery: what is not on the audio path.", no_args_is_help=True)
@@ -30,18 +33,19 @@ def api(
 
 def worker(
     profile: Profile = None,
-    model: Annotated[list[str] | None, typer.Option(help="Model to serve; repeatable. Default: all served.")] = None,
+    model: Model = None,
     stage: Annotated[str, typer.Option(help="Stages, comma separated; `models`, `farm`: all of a kind.")] = "",
     assignments: Assignments = None,
 ) -> None:
     """Run stages of models."""
-    from speechmill.cli.common import settings_from
+    from speechmill.cli.common import chosen_models, settings_from
     from speechmill.infra.logs import configure
     from speechmill.workers.worker import run
 
-    settings = settings_from(profile, assignments)
+    models, own = chosen_models(model or [])
+    settings = settings_from(profile, [*(assignments or ()), *own])
     configure("worker", settings.log_level)
-    run(settings, model or (), [name for name in stage.split(",") if name])
+    run(settings, models, [name for name in stage.split(",") if name])
 
 
 @celery_app.command("worker")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from speechmill.cli.roles import Assignments, Profile
+from speechmill.cli.roles import Assignments, Model, Profile
 
 if TYPE_CHECKING:
     from speechmill.configs.settings import Settings
@@ -24,7 +24,7 @@ READY_S = 120.0
 
 def up(
     profile: Profile = None,
-    model: Annotated[list[str] | None, typer.Option(help="Model to serve; repeatable. Default: hibari.")] = None,
+    model: Model = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on (8091).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the embedded servers and logs (./data).")] = None,
@@ -34,10 +34,11 @@ def up(
 ) -> None:
     """Start Valkey, an S3 server, the API, workers and Celery, and serve until Ctrl-C."""
     from speechmill.api.serve import check_port
-    from speechmill.cli.common import settings_from
+    from speechmill.cli.common import chosen_models, settings_from
     from speechmill.workers.supervisor import Supervisor
 
-    own = [f"models={json.dumps(model)}"] if model else []
+    models, own = chosen_models(model or [])
+    own += [f"models={json.dumps(models)}"] if models else []
     own += [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
     own += [f"data_dir={json.dumps(str(data_dir))}"] * (data_dir is not None)
     settings = settings_from(profile, [*(assignments or ()), *own])

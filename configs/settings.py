@@ -16,7 +16,10 @@ from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
 PREFIX = "SPEECHMILL_"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
-OTHER_VARIABLES = (PROFILE_VARIABLE, f"{PREFIX}URL", f"{PREFIX}API_KEY", f"{PREFIX}WEBHOOK_SECRET")
+OTHER_VARIABLES = (
+    PROFILE_VARIABLE,
+    *(f"{PREFIX}{name}" for name in ("URL", "API_KEY", "WEBHOOK_SECRET", "FISH_KVCACHE_ATTN", "GOLDENS")),
+)
 """Ours, but no settings."""
 
 
@@ -228,6 +231,7 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
     worker: Worker = Worker()
     workers: tuple[WorkerGroup, ...] = (WorkerGroup(stages=("models",)), WorkerGroup(stages=("farm",)))
+    checkpoints: dict[str, Path] = {}
     stages: dict[str, StageOverride] = {}
     aliases: dict[str, Alias] = {name: Alias(profile="openai") for name in ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")}
     auth: Auth = Auth()

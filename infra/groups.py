@@ -40,6 +40,8 @@ class GroupRecord:
     """total, queued, running, rejected, and each way to end; queued counts lines that are no jobs yet as well."""
     submitted: int
     """Lines that have become jobs."""
+    ends: int
+    """How often a job of it has ended: the last place of all."""
     offset: int
     """Byte of the items at which the next one begins."""
     closed: str
@@ -47,8 +49,10 @@ class GroupRecord:
     items: str
     """Key of the object with the items; "" for none yet."""
     items_bytes: int
+    began: int
+    """When its time began to run: at creation, or when lines of it that had ended unspoken were taken up again."""
     deadline_s: float
-    """From creation; whatever is no job by then never will be."""
+    """From then; whatever is no job by then never will be."""
     project_jobs: int
     """Jobs of the project that may be in work, 0 for no limit."""
     metadata: dict[str, str]
@@ -67,7 +71,7 @@ class GroupRecord:
     @property
     def deadline(self) -> float:
         """Unix seconds."""
-        return self.created / 1000 + self.deadline_s
+        return self.began / 1000 + self.deadline_s
 
 
 def job_of(group: str, line: int) -> str:
@@ -93,7 +97,7 @@ def dump_item(job: Submission) -> bytes:
 def load_item(line: bytes) -> Submission:
     fields = json.loads(line)
     fields["request"], fields["details"] = SpeechRequest(**fields["request"]), JobDetails(**fields["details"])
-    for name in ("stages", "segments", "tail"):
+    for name in ("stages", "segments", "tail", "account"):
         fields[name] = tuple(fields[name])
     return Submission(**fields)
 
@@ -112,8 +116,10 @@ def parse_group(group: str, raw: Mapping[bytes, bytes]) -> GroupRecord | None:
         times={name.removesuffix("_at"): int(value) for name, value in text.items() if name.endswith("_at")},
         counts=_counts(text),
         submitted=int(text["submitted"]),
+        ends=int(text.get("ends", 0)),
         offset=int(text["offset"]),
         closed=text.get("closed", ""),
+        began=int(text["began"]),
         items=text.get("items", ""),
         items_bytes=int(text.get("items_bytes", 0)),
         deadline_s=float(text["deadline_s"]),
@@ -163,6 +169,11 @@ def close_group(group: str, how: str) -> Call[str]:
     return Call("close_group", (group, how), bytes.decode)
 
 
+def reopen_group(group: str, how: str) -> Call[int]:
+    """Lines that were cancelled or expired before they became jobs may become jobs after all. Answers how many."""
+    return Call("reopen_group", (group, how), int)
+
+
 def due_groups(most: int, lease_s: float) -> Call[list[str]]:
     """Groups that somebody is to see to. Each is answered once, and again only after the lease."""
     return Call("due_groups", (most, int(lease_s * 1000)), lambda raw: [group.decode() for group in raw])
@@ -184,15 +195,26 @@ async def open_jobs(client: AsyncClient, group: str) -> list[str]:
     return [job.decode() for job in await client.read_set(client.keys.open_jobs(group))]
 
 
-async def ended_jobs(client: AsyncClient, group: str, first: int) -> list[str]:
-    """Some of the group's jobs in the order in which they ended, from the one at index `first` on."""
-    found = await client.server("control").zrange(client.keys.ended_jobs(group), first, first + _PAGE - 1)
-    return [job.decode() for job in cast(list[bytes], found)]
+async def ended_jobs(client: AsyncClient, group: str, behind: int) -> list[tuple[str, int]]:
+    """Some of the group's jobs in the order in which they ended, each with its place, from behind a place on."""
+    found = await client.server("control").zrange(
+        client.keys.ended_jobs(group), f"({behind}", "+inf", byscore=True, offset=0, num=_PAGE, withscores=True
+    )
+    return [(job.decode(), int(place)) for job, place in cast(list[tuple[bytes, float]], found)]
 
 
-async def ended_rank(client: AsyncClient, group: str, job: str) -> int | None:
-    """Where a job stands among those."""
-    return cast(int | None, await client.server("control").zrank(client.keys.ended_jobs(group), job))
+async def ended_place(client: AsyncClient, group: str, job: str) -> int | None:
+    """The place at which a job ended: the first one, where it ended several times."""
+    server = client.server("control")
+    owner, first = cast(list[bytes | None], await server.hmget(client.keys.job(job), "group_id", "ended_at_first"))
+    if owner == group.encode() and first is not None:
+        return int(first)
+    place = await server.zscore(client.keys.ended_jobs(group), job)
+    return int(place) if place is not None else None
+
+
+async def is_batch_of(client: AsyncClient, project: str, batch: str) -> bool:
+    return await client.server("control").zscore(client.keys.batches(project), batch) is not None
 
 
 async def list_batches(client: AsyncClient, project: str, limit: int, after: str) -> list[GroupRecord]:

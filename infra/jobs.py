@@ -36,8 +36,8 @@ class JobRecord:
     max_attempts: int
     timeout_ms: int
     """From submission, or the last retry, to the deadline."""
-    counted: bool
-    """One that the project knows of; others the farm gave itself."""
+    listed: bool
+    """One that the project knows of; others the farm gave itself, or are lines of a batch."""
     live: bool
     request: SpeechRequest
     error: dict[str, Any] | None
@@ -77,7 +77,7 @@ def parse_record(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
         attempt=int(text.get("attempt", 1)),
         max_attempts=int(text["max_attempts"]),
         timeout_ms=int(text["timeout_ms"]),
-        counted=text["counted"] == "1",
+        listed=text["listed"] == "1",
         live=text["live"] == "1",
         request=SpeechRequest.from_json(text["request"]),
         error=json.loads(text["error"]) if "error" in text else None,

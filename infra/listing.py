@@ -1,6 +1,7 @@
 """A project's jobs: found by what is known of them, page by page, and deleted."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ class Wanted:
     group_id: tuple[str, ...] = ()
     custom_id: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+    dead: bool = False
+    """Only dead letters."""
 
 
 def list_page(
@@ -64,6 +67,11 @@ async def list_jobs(
             break
         cursor = last
     return found
+
+
+def fade_jobs(jobs: Sequence[str], seconds: int) -> Call[bytes]:
+    """Records of ended jobs that nobody will ask for any more go after `seconds`."""
+    return Call("fade_jobs", (seconds, *jobs), bytes)
 
 
 def delete_job(job: str, force: bool) -> Call[str]:

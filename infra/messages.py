@@ -86,10 +86,15 @@ class Submission:
     project: str = "default"
     counted: bool = True
     """Among the project's jobs, which are limited; False for what the farm does for many."""
+    listed: bool = True
+    """The project sees it as a job of its own; False for the lines of a batch, which it sees as a batch."""
     job_class: str = "interactive"
     live: bool = False
     """Somebody listens while it is made."""
     timeout_s: float = 600.0
+    """From submission, and from each retry, to the deadline."""
+    left_s: float | None = None
+    """The same for the first take, of a line that has waited with its group already."""
     retention_s: int = 600
     """How long records stay after the end."""
     max_attempts: int = 3
@@ -110,6 +115,8 @@ class Submission:
     """`{"url", "events"}` as JSON; "" for none."""
     asked: str = ""
     """The request as the client gave it, as JSON without audio."""
+    account: tuple[str, ...] = ()
+    """A key and periods of time, whose quotas the audio is counted in at the end; () for none."""
 
     def record(self) -> str:
         """Fields of the job's hash, as JSON; what there is none of has no field."""
@@ -119,6 +126,8 @@ class Submission:
             "group_id": self.group_id,
             "metadata": metadata,
             "webhook": self.webhook,
+            "account": " ".join(self.account),
+            "left_ms": int(self.left_s * 1000) if self.left_s is not None else None,
             "line": self.line,
             "line_end": self.line_end,
         }
@@ -130,6 +139,7 @@ class Submission:
                 "tail": json.dumps(self.tail),
                 "project": self.project,
                 "counted": int(self.counted),
+                "listed": int(self.counted and self.listed),
                 "class": self.job_class,
                 "live": int(self.live),
                 "timeout_ms": int(self.timeout_s * 1000),

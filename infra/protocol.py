@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from speechmill.configs.settings import JobClass
 from speechmill.infra.keys import LogRef, Role, Task
 from speechmill.infra.messages import (
     PAYLOAD_VERSION,
@@ -140,9 +141,12 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
     )
 
 
-def claim(pool: str, worker: str, nonce: str, lease_ms: int, open_slots: int) -> Call[Claim | str]:
-    """A task of the pool, or `none`, or `alone`: a suspect waits until this worker's batch is empty."""
-    return Call("claim", (pool, worker, nonce, lease_ms, PAYLOAD_VERSION, open_slots), _parse_claim)
+def claim(
+    pool: str, worker: str, nonce: str, lease_ms: int, open_slots: int, only: JobClass | None = None
+) -> Call[Claim | str]:
+    """A task of the pool, of any class or of one; or `none`, or `alone`: a suspect waits until the batch is empty."""
+    wanted = () if only is None else (only,)
+    return Call("claim", (pool, worker, nonce, lease_ms, PAYLOAD_VERSION, open_slots, *wanted), _parse_claim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,7 @@ def charge(key: str, limits: KeyLimits, requests: int, characters: int) -> Call[
 
     def parse(raw: list[Any]) -> Charged:
         verdict, wait, left, reset, characters_left, characters_reset = raw
-        return Charged(
-            verdict.decode(), wait / 1000, *_left(left, reset), *_left(characters_left, characters_reset)
-        )
+        return Charged(verdict.decode(), wait / 1000, *_left(left, reset), *_left(characters_left, characters_reset))
 
     rates = (limits.requests_per_minute, limits.characters_per_minute)
     of_day = (day, day_s, limits.characters_per_day, limits.audio_seconds_per_day)
@@ -51,6 +49,12 @@ def charge(key: str, limits: KeyLimits, requests: int, characters: int) -> Call[
 
 def _left(count: Any, reset_ms: Any) -> tuple[int | None, float]:
     return (None, 0.0) if count == b"" else (int(count), int(reset_ms) / 1000)
+
+
+def account_of(key: str, limits: KeyLimits) -> tuple[str, ...]:
+    """Where the audio of a job that is accepted now is counted at its end: the key and its periods; () for nowhere."""
+    is_limited = limits.audio_seconds_per_day or limits.audio_seconds_per_month
+    return (key, *_periods(datetime.now(UTC))) if is_limited else ()
 
 
 def account(key: str, characters_back: int, audio_ms: int) -> Call[Any]:

@@ -114,6 +114,8 @@ class Segments(CardPart):
     """How long text is cut."""
 
     order: Literal["independent", "chained", "first_then_rest"] = "independent"
+    history: Annotated[int, Field(ge=0)] = 0
+    """How many segments before its own a chained model hears again."""
     max_chars: Annotated[int, Field(gt=0)]
     silence_ms: Annotated[int, Field(ge=0, le=2000)] = 120
     ahead: Annotated[int, Field(gt=0)] = 4
@@ -165,6 +167,10 @@ class ModelCard(CardPart):
 
     id: str
     family: str
+    own_weights: bool = False
+    """The weights come with the package; otherwise a checkpoint is needed."""
+    model_types: tuple[str, ...] = ()
+    """What `config.json` of such a checkpoint calls itself."""
     owned_by: str
     created: int
     description: str

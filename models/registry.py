@@ -1,9 +1,11 @@
 """Finds the model folders and answers which card a name means. Reads TOML only; a stage is loaded on demand."""
 
+import json
 import tomllib
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module, resources
+from pathlib import Path
 
 from speechmill.models.card import ModelCard, read_cards
 from speechmill.models.stage import Stage, StageOptions
@@ -21,19 +23,24 @@ def cards() -> dict[str, ModelCard]:
     return found
 
 
-def served(models: Iterable[str], stand_in: bool) -> tuple[ModelCard, ...]:
-    """The cards of models that are to be served. `stand_in`: one without an engine is spoken as a tone.
-
-    Raises LookupError, in one line, for a model that is unknown or that nothing here computes.
-    """
-    known, chosen = cards(), []
+def served(models: Iterable[str]) -> tuple[ModelCard, ...]:
+    """The cards of models that are to be served. Raises LookupError, in one line, for one that is unknown."""
+    known = cards()
     for name in models:
         if name not in known:
             raise LookupError(f"unknown model {name!r}; known: {', '.join(known)}")
-        if not (stand_in or has_engine(known[name])):
-            raise LookupError(f"model {name!r} has a card but no engine in this version; test.stand_in gives it a tone")
-        chosen.append(known[name])
-    return tuple(chosen)
+    return tuple(known[name] for name in models)
+
+
+def require(card: ModelCard, checkpoint: Path | None) -> None:
+    """Raises LookupError, in one line, for a model that this version cannot compute here."""
+    if not has_engine(card):
+        raise LookupError(f"model {card.id!r} has a card but no engine in this version; test.stand_in gives it a tone")
+    if checkpoint is None and not card.own_weights:
+        name = json.dumps(card.id)
+        raise LookupError(
+            f"model {card.id!r} needs its checkpoint: hf download {card.id}, or have checkpoints.{name} name its folder"
+        )
 
 
 def has_engine(card: ModelCard) -> bool:
@@ -42,7 +49,7 @@ def has_engine(card: ModelCard) -> bool:
 
 
 def load_stage(card: ModelCard, stage: str, options: StageOptions) -> Stage:
-    """Import the family and load one of its stages, weights included."""
+    """Import the family and load one of its stages, weights included. Raises CannotLoad in one line."""
     family = import_module(f"speechmill.models.{card.family}.stages")
     loaded: Stage = family.load(stage, options)
     return loaded

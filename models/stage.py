@@ -44,6 +44,10 @@ class StageTask:
     """What a reference brings, by name: `clip`, a WAV of mono float32 samples, and `features`, what `encode` made."""
     live: bool = False
     """Somebody listens while it is made: small first chunks."""
+    history: Sequence[tuple[str, bytes]] = ()
+    """Of a model whose segments are chained: texts of the segments just before this one, and what their first stage
+    logged. The oldest comes first; none of it must be there.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,10 @@ class Emission:
     """Nothing follows: the slot's work is done."""
     trailer: Mapping[str, object] = field(default_factory=dict)
     """Facts about the whole log, stored with its end; only with `final`."""
+
+
+class CannotLoad(ValueError):
+    """A stage cannot be loaded as it is configured; the text is one line that says why."""
 
 
 class SlotFailed(Exception):

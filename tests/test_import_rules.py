@@ -19,7 +19,7 @@ ALLOWED = {
     "cli": list(FOLDERS),
 }
 FAMILY_MAY = ["models.common", "models.stage", "models.card"]
-SHARED = {"common", "card", "registry", "stage"}
+SHARED = {"common", "card", "checkpoints", "registry", "stage"}
 """What stands beside the families in `models`."""
 
 

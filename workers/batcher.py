@@ -12,9 +12,13 @@ Urgency = tuple[bool, bool, float]
 
 
 def urgency(work: Work, rate: float) -> Urgency:
-    """Orders works; `rate` is the stage's frames per second. The deadline moves on with what is made."""
+    """Orders works; `rate` is the stage's frames per second.
+
+    The deadline moves on with what a listener can play. What nobody hears is finished one after the other.
+    """
     claim = work.claim
-    return not claim.live, claim.job_class == "batch", work.deadline + work.made / rate
+    heard_s = work.made / rate if claim.live else 0.0
+    return not claim.live, claim.job_class == "batch", work.deadline + heard_s
 
 
 def choose(works: Sequence[Work], rate: float, limit: int) -> list[Work]:

@@ -13,10 +13,11 @@ from typing import Any
 
 from redis import Redis
 
+from speechmill.configs.settings import JobClass
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, LogRef, Role
+from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, Role
 from speechmill.infra.messages import Claim, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
@@ -38,9 +39,10 @@ from speechmill.infra.spill import Spill
 from speechmill.models.stage import Chunk, Mark, Resume
 from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Cursor
+from speechmill.workers.history import read_history, read_whole
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
-from speechmill.workers.runner import Runner
+from speechmill.workers.runner import Place, Runner
 from speechmill.workers.work import Drop, Failed, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
@@ -171,8 +173,9 @@ class Intake:
         """Queues that could fill a free slot; none on a server that holds no queues."""
         if role != "control" or self._draining:
             return []
-        pools = [runner.pool for runner in self._loop.runners.values() if runner.taken < runner.slots]
-        return [self._client.keys.ready(pool, job_class) for pool in pools for job_class in JOB_CLASSES]
+        free = [runner for runner in self._loop.runners.values() if runner.taken < runner.slots]
+        ready = self._client.keys.ready
+        return [ready(one.pool, name) for one in free for name in JOB_CLASSES[: 1 if one.crowded else None]]
 
     def _pool_of(self, queue: str) -> str:
         """`…:ready:<pool>:<class>`"""
@@ -201,10 +204,10 @@ class Intake:
     def _claim_all(self, pools: set[str]) -> None:
         """Fill free slots, the last stage first: what is begun is finished before more is begun."""
         for runner in reversed([self._loop.runners[pool] for pool in self._loop.runners if pool in pools]):
-            while not self._draining and runner.reserve():
+            while not self._draining and (place := runner.reserve()):
                 seated = False
                 try:
-                    claimed = self._claim(runner)
+                    claimed = self._claim(runner, place)
                     seated = claimed is not None and self._begin(runner, claimed)
                 finally:
                     if not seated:
@@ -212,10 +215,12 @@ class Intake:
                 if claimed is None:
                     break
 
-    def _claim(self, runner: Runner) -> Claim | None:
+    def _claim(self, runner: Runner, place: Place) -> Claim | None:
         number = self._claims.get(runner.pool, 0)
         nonce = f"{self._worker}.{number}"  # the same until it was answered: a lost answer is given again
-        answer = self._client.run(claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1))
+        only: JobClass | None = "interactive" if place == "spare" else None
+        call = claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1, only)
+        answer = self._client.run(call)
         self._claims[runner.pool] = number + 1
         return answer if isinstance(answer, Claim) else None
 
@@ -241,8 +246,9 @@ class Intake:
             work.joined = cursor.segment
         work.inputs = input_logs(claimed, cursor.segment)
         replay = stands.end > 0 and runner.card.resume == "replay"
-        output = self._read_own(own) if own is not None and replay else b""
+        output = read_whole(self._client, own) if own is not None and replay else b""
         resume = Resume(stands.end, output, stands.cursor)
+        work.history = read_history(self._client, claimed)
         with self._lock:
             self._held[str(task)] = work
         self._assets.bring(work.assets, lambda: not work.gone, lambda found: self._open(runner, work, resume, found))
@@ -265,12 +271,6 @@ class Intake:
         claimed = work.claim
         call = fence(work.log, claimed.token, claimed.base, claimed.ttl_s, log_header(claimed))
         return self._client.run(call)
-
-    def _read_own(self, own: LogRef) -> bytes:
-        reader, parts = LogReader(), []
-        while entries := self._client.read_log(own, reader.entry, READ_COUNT):
-            parts += [chunk.payload for chunk in reader.entries(entries)]
-        return b"".join(parts)
 
     # -- following --------------------------------------------------------------------------------------------------
 
@@ -360,8 +360,8 @@ class Intake:
             self.drop(work, "parked")
 
     def _is_wanted(self, runner: Runner) -> bool:
-        """Whether a full batch keeps tasks waiting."""
-        if runner.taken < runner.slots:
+        """Whether a crowded batch keeps tasks waiting."""
+        if not runner.crowded:
             return False
         control, keys = self._client.server("control"), self._client.keys
         return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)

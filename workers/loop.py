@@ -85,7 +85,7 @@ class Loop:
         slot = runner.seat(work)
         work.made = event.resume.end
         with self._blamed(runner, work):
-            runner.stage.open(slot, stage_task(work.claim, event.assets), event.resume)
+            runner.stage.open(slot, stage_task(work.claim, event.assets, work.history), event.resume)
 
     def _feed(self, runner: Runner, event: Feed) -> None:
         if event.work.slot >= 0:
@@ -142,9 +142,9 @@ class Loop:
     def _leave(self, runner: Runner, work: Work) -> None:
         if work.slot < 0:
             return
-        was_full = runner.taken >= runner.slots
+        was_crowded = runner.crowded
         runner.unseat(work)
-        if was_full or runner.taken == 0:  # else the intake watches the pool's queues anyhow, and no suspect can start
+        if was_crowded or runner.taken == 0:  # else the intake watches all queues anyhow, and no suspect can start
             self.freed(runner.pool)
 
 

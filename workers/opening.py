@@ -1,7 +1,7 @@
 """From a claim to what a stage is opened with."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from speechmill.infra.keys import ENCODE, FARM_STAGES, features_key
@@ -9,10 +9,11 @@ from speechmill.infra.messages import PAYLOAD_VERSION, Claim
 from speechmill.models.registry import cards
 from speechmill.models.stage import StageTask
 from speechmill.workers.finish import FarmTask
+from speechmill.workers.history import Spoken
 from speechmill.workers.keep import KeepTask
 
 
-def stage_task(claim: Claim, assets: Mapping[str, bytes]) -> StageTask:
+def stage_task(claim: Claim, assets: Mapping[str, bytes], history: Sequence[Spoken] = ()) -> StageTask:
     """The task in the stage's own terms; the farm's stages are told about the job as well."""
     task, request, card = claim.task, claim.request, cards()[claim.model]
     common: dict[str, Any] = {
@@ -26,7 +27,7 @@ def stage_task(claim: Claim, assets: Mapping[str, bytes]) -> StageTask:
         "live": claim.live,
     }
     if task.stage not in FARM_STAGES:
-        return StageTask(**common, assets=assets)
+        return StageTask(**common, assets=assets, history=history)
     if task.stage == "keep":
         version = card.stage(ENCODE).version
         key = features_key(card.id, request.params["mode"], version, request.params["sha256"])

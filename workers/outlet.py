@@ -24,6 +24,10 @@ from speechmill.workers.work import Drop, Failed, Outcome, Work, Written
 log = logging.getLogger(__name__)
 RETRY_S = 0.2
 """Pause before an append that was refused for want of memory, or after the server went away, is sent again."""
+BULK_LOGS_S = 2
+"""Logs of bulk work stay no longer behind its end: tens of thousands of them would fill the memory, and who listens
+late reads the result or what was spilled.
+"""
 
 
 @dataclass(slots=True)
@@ -205,7 +209,8 @@ class Outlet(threading.Thread):
         self._hooks.done(work)
         if work.task.stage in FILING_STAGES:
             tasks = jobs.read_tasks(self._client, work.task.job)
-            self._client.run_all(jobs.retirement(tasks, work.claim.stages, self._logs_ttl_s))
+            ttl_s = BULK_LOGS_S if work.claim.job_class == "batch" and not work.claim.live else self._logs_ttl_s
+            self._client.run_all(jobs.retirement(tasks, work.claim.stages, ttl_s))
         log.info("done", extra={"job": work.task.job, "segment": work.task.segment, "stage": work.task.stage})
 
     def _let_go(self, work: Work, answer: str, reason: str = "") -> None:

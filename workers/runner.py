@@ -2,13 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from typing import Literal
 
 from speechmill.models.card import StageCard
 from speechmill.models.stage import Stage
 from speechmill.workers.work import Work
 
+Place = Literal["any", "spare"]
+"""In a batch; a spare one is for the interactive class."""
 MAX_PENDING = 8
 """Emissions of one task that may wait for the outlet before its slot rests."""
+SPARE_SHARE = 16
+"""One place of so many is kept for the interactive class, whose first sound shall not wait for others to end."""
 
 
 class Runner:
@@ -25,13 +30,14 @@ class Runner:
         self._taken = 0
         self._lock = threading.Lock()
 
-    def reserve(self) -> bool:
-        """Take a place for a task about to be claimed (intake). False when the batch is full."""
+    def reserve(self) -> Place | None:
+        """Take a place for a task about to be claimed (intake). None when the batch is full."""
         with self._lock:
             if self._taken >= self.slots:
-                return False
+                return None
+            place: Place = "spare" if self.crowded else "any"
             self._taken += 1
-            return True
+            return place
 
     def unreserve(self) -> None:
         with self._lock:
@@ -40,6 +46,11 @@ class Runner:
     @property
     def taken(self) -> int:
         return self._taken
+
+    @property
+    def crowded(self) -> bool:
+        """Whether all places but those for the interactive class are taken."""
+        return self._taken >= self.slots - self.slots // SPARE_SHARE
 
     def seat(self, work: Work) -> int:
         work.slot = self._free.pop()

@@ -30,7 +30,7 @@ GRACE_S = 5.0
 """What a child may take beyond its own drain before it is killed."""
 TELL_AFTER_S = 2.5
 LOG_BYTES = 16 << 20
-KEYED_BY_USERS = ("stages", "aliases")
+KEYED_BY_USERS = ("stages", "aliases", "checkpoints")
 """Settings whose keys are names that users choose: too free for the name of a variable."""
 
 

@@ -28,6 +28,8 @@ class Work:
     """Logs still to be read, in order (reader)."""
     reader: LogReader | None = None
     """Position in the first of them (reader)."""
+    history: tuple[tuple[str, bytes], ...] = ()
+    """Texts and codes of segments before this one, where the model hears them again (reader)."""
     last_input: float = field(default_factory=time.monotonic)
     last_look: float = 0.0
     """When the silence was last looked into (reader)."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from speechmill.configs.settings import Settings, StageOverride
 from speechmill.infra.client import UNAVAILABLE
@@ -22,8 +23,9 @@ from speechmill.infra.keys import FARM_STAGES, new_id
 from speechmill.infra.protocol import handback
 from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard, StageCard
-from speechmill.models.registry import cards, has_engine, load_stage, served
-from speechmill.models.stage import Stage, StageOptions
+from speechmill.models.checkpoints import find_checkpoint
+from speechmill.models.registry import cards, has_engine, load_stage, require, served
+from speechmill.models.stage import CannotLoad, Stage, StageOptions
 from speechmill.models.tone import stages as tone
 from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Finish
@@ -57,7 +59,10 @@ def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> 
     `farm` for the farm's own. Raises ConfigError for an unknown name, or for a model that nothing here computes.
     """
     try:
-        chosen = served(models or settings.models, settings.test.stand_in)
+        chosen = served(models or settings.models)
+        if not settings.test.stand_in:
+            for card in chosen:
+                require(card, find_checkpoint(card.id, settings.checkpoints))
     except LookupError as error:
         raise ConfigError(str(error)) from None
     pairs = [(card.id, name) for card in chosen for name in card.stage_names]
@@ -71,7 +76,7 @@ def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> 
     return Assignment(wanted_pairs, tuple(name for name in FARM_STAGES if name in wanted))
 
 
-def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
+def stage_options(card: StageCard, override: StageOverride, checkpoint: Path | None = None) -> StageOptions:
     """The card's values, overridden by the settings'."""
     return StageOptions(
         slots=override.slots or card.slots,
@@ -79,17 +84,25 @@ def stage_options(card: StageCard, override: StageOverride) -> StageOptions:
         threads=override.threads or card.threads,
         live_chunks=override.live_chunks if override.live_chunks is not None else card.live_chunks,
         bulk_chunk=override.bulk_chunk if override.bulk_chunk is not None else card.bulk_chunk,
+        checkpoint=checkpoint,
     )
 
 
 def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner:
-    """Load and warm one stage of a model; `assign` has seen to it that a model without an engine may be a tone."""
+    """Load and warm one stage of a model; `assign` has seen to it that one that cannot be computed may be a tone.
+
+    Raises ConfigError, in one line, for a checkpoint that cannot be used.
+    """
     pool = f"{card.id}/{stage_name}"
     stage_card = card.stage(stage_name)
-    options = stage_options(stage_card, settings.stages.get(pool, StageOverride()))
+    checkpoint = find_checkpoint(card.id, settings.checkpoints)
+    options = stage_options(stage_card, settings.stages.get(pool, StageOverride()), checkpoint)
     began = time.monotonic()
-    if has_engine(card):
-        stage = load_stage(card, stage_name, options)
+    if has_engine(card) and (card.own_weights or checkpoint is not None):
+        try:
+            stage = load_stage(card, stage_name, options)
+        except CannotLoad as error:
+            raise ConfigError(f"{pool}: {error}") from None
     else:
         stage = tone.load(card, stage_name, options, settings.test.pace)
     stage.warm()

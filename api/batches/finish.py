@@ -19,13 +19,16 @@ from speechmill.api.jobs.shown import is_gone, sign
 from speechmill.infra import files
 from speechmill.infra.encode import EXTENSIONS, AudioFormat
 from speechmill.infra.files import FileRecord
-from speechmill.infra.groups import GroupRecord, derived_ulid, end_batch, job_of, tend_group, told
+from speechmill.infra.groups import GroupRecord, derived_ulid, end_batch, ended_jobs, job_of, tend_group, told
 from speechmill.infra.jobs import JobRecord
 from speechmill.infra.keys import new_id
+from speechmill.infra.listing import fade_jobs
 from speechmill.infra.protocol import expire
 
 PURPOSE = "batch_output"
 INLINE_BYTES = 1 << 20
+LINGER_S = 3600
+"""Of the records of lines, behind the end of their batch."""
 _TOGETHER = 100
 _MESSAGES = {
     "cancelled": "the batch was cancelled before this line was spoken",
@@ -44,9 +47,18 @@ async def finish(farm: FarmState, batch: GroupRecord) -> None:
         writing.close()
     await farm.client.run(end_batch(batch.id, _last_state(batch), told(made)))
     await farm.client.wait_durable()
+    await _let_go(farm, batch)
     if batch.items:
         for key in (batch.items, batch.details["rejects"]):
             await farm.client.run(expire(key, time.time()))
+
+
+async def _let_go(farm: FarmState, batch: GroupRecord) -> None:
+    """Everything that is to be known of the lines' jobs stands in the output, which others may still be writing."""
+    place = 0
+    while jobs := await ended_jobs(farm.client, batch.id, place):
+        await farm.client.run(fade_jobs([job for job, _ in jobs], LINGER_S))
+        place = jobs[-1][1]
 
 
 def _last_state(batch: GroupRecord) -> str:
@@ -60,7 +72,7 @@ class _Writing:
 
     def __init__(self, farm: FarmState, batch: GroupRecord) -> None:
         self._farm, self._batch = farm, batch
-        self._expires_at = batch.created // 1000 + batch.details["output_expires_s"]
+        self._expires_at = int(time.time()) + batch.details["output_expires_s"]
         self._inline = batch.metadata.get("audio_delivery") == "inline"
         self._files = {
             name: cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  see `close`

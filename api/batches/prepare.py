@@ -74,11 +74,13 @@ class _Reading:
             max_chars=farm.settings.limits.job_input_chars,
             max_attempts=farm.settings.worker.max_attempts,
             detached=True,
+            accounted=True,
+            listed=False,
             group_id=batch.id,
         )
         self._names: set[str] = set()
         self._rejects = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  see `close`
-        self._intake = Intake(batch.id, batch.project, self._order, self._refuse)
+        self._intake = Intake(batch.id, self._caller, self._order, self._refuse)
 
     def close(self) -> None:
         self._rejects.close()
@@ -111,16 +113,23 @@ class _Reading:
         """What is accepted is charged for."""
         allowance, taken = Allowance(self._farm, self._caller, "", self._intake.chars.total()), False
         try:
-            await allowance.charge()
+            await allowance.charge(requests=0)
         except ApiError as error:
-            self.blame(None, error)
-            await self.fail()
+            await self._put_off(error)
             return
         try:
             taken = await self._begin() == "ok"
             await self._farm.client.wait_durable()
         finally:
-            await allowance.settle(accepted=taken, audio_s=0.0)
+            await allowance.settle(accepted=taken)
+
+    async def _put_off(self, error: ApiError) -> None:
+        """A rate of its key recovers within the day that a batch has; a quota need not."""
+        if error.code == "quota_exceeded":
+            self.blame(None, error)
+            await self.fail()
+        else:
+            await self._farm.client.run(tend_group(self._batch.id, error.extra["retry_after_ms"] / 1000))
 
     async def _begin(self) -> str:
         farm, intake = self._farm, self._intake

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from speechmill.api.batches.schemas import BatchRequest, OutputExpiry
 from speechmill.api.batches.shown import show_batch
@@ -16,6 +16,7 @@ from speechmill.api.files import BATCH_EXPIRES_S, find_file
 from speechmill.api.http.body import read_object
 from speechmill.api.http.profiles import path_profile
 from speechmill.api.speech import validate
+from speechmill.api.speech.allowance import Allowance
 from speechmill.api.speech.orders import Asker
 from speechmill.infra import groups
 from speechmill.infra.groups import GroupRecord
@@ -39,7 +40,7 @@ _BODY_BYTES = 64 << 10
         }
     },
 )
-async def create(request: Request, caller: BatchesCaller) -> dict[str, Any]:
+async def create(request: Request, response: Response, caller: BatchesCaller) -> dict[str, Any]:
     """Each line of the file is a body of `POST /v1/audio/speech`; what becomes of it is a line of another file."""
     farm = _farm(request)
     asker = Asker(farm, caller, request)
@@ -62,6 +63,9 @@ async def create(request: Request, caller: BatchesCaller) -> dict[str, Any]:
             {"input_file_id": file.id, "output_expires_s": expires_s, "caller": _caller_fields(request, caller)}
         ),
     }
+    allowance = Allowance(farm, caller, "", 0)  # its characters are counted when the file is read
+    await allowance.charge()
+    response.headers.update(allowance.headers)
     batch = await farm.client.run(groups.create_group(new_id("batch"), fields, asker.once))
     await farm.client.wait_durable()
     return show_batch(await find_batch(farm, caller, batch))
@@ -73,14 +77,14 @@ async def batches(
     caller: BatchesCaller,
     limit: Annotated[int, Query(ge=1, le=100, description="Most of one page.", examples=[20])] = 20,
     after: Annotated[
-        str, Query(description="Id of the last batch of the page before.", examples=["batch_01JEXAMPLE"])
-    ] = "",
+        str | None, Query(description="Id of the last batch of the page before.", examples=["batch_01JEXAMPLE"])
+    ] = None,
 ) -> dict[str, Any]:
     """Batches of the caller's project, newest first."""
     farm = _farm(request)
-    if after and not groups.is_group_id(after):
+    if after is not None and not await groups.is_batch_of(farm.client, caller.project, after):
         raise ApiError(400, "invalid_cursor", "after must be the id of a batch", "after")
-    found = await groups.list_batches(farm.client, caller.project, limit + 1, after)
+    found = await groups.list_batches(farm.client, caller.project, limit + 1, after or "")
     data = [show_batch(batch) for batch in found[:limit]]
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
     return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": len(found) > limit}

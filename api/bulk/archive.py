@@ -44,7 +44,7 @@ async def archive_of(farm: FarmState, group: GroupRecord) -> AsyncIterator[bytes
     pipe = _Pipe()
     files: dict[str, JobRecord] = {}
     with zipfile.ZipFile(cast(io.BytesIO, pipe), "w", zipfile.ZIP_STORED) as archive:
-        async for record in ended_records(farm, group, 0):
+        async for record, _ in ended_records(farm, group):
             if record.result is None or is_gone(record):
                 continue
             name = _name(record, files)

@@ -86,7 +86,7 @@ class _Making:
         self._bad: list[dict[str, Any]] = []
 
     async def run(self, items: AsyncIterator[Item]) -> JSONResponse:
-        intake = Intake(new_id("jobgrp"), self._caller.project, self._order, self._refuse)
+        intake = Intake(new_id("jobgrp"), self._caller, self._order, self._refuse)
         try:
             async for some in by_the(TOGETHER, items):
                 await intake.take(some)
@@ -119,7 +119,7 @@ class _Making:
             taken = group == intake.group
             await self._farm.client.wait_durable()
         finally:
-            await allowance.settle(accepted=taken, audio_s=0.0)
+            await allowance.settle(accepted=taken)
         if taken and intake.accepted <= AT_ONCE:
             await self._expand(group)
         return await self._answer(group, allowance.headers | self._told(intake))

@@ -26,8 +26,8 @@ async def expand(farm: FarmState, group: GroupRecord) -> None:
     async for text in item_lines(farm, group, offset):
         line, offset = line + 1, offset + len(text)
         job = load_item(text)
-        left_s = max(group.created / 1000 + job.timeout_s - time.time(), _SOON_S)
-        answer = await farm.client.run(submit(replace(job, timeout_s=left_s, line=line, line_end=offset), limits))
+        left_s = max(group.began / 1000 + job.timeout_s - time.time(), _SOON_S)
+        answer = await farm.client.run(submit(replace(job, left_s=left_s, line=line, line_end=offset), limits))
         if answer.answer != "ok":
             if answer.answer in ("full", "quota"):
                 await farm.client.run(tend_group(group.id, BUSY_S))

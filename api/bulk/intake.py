@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 
+from speechmill.api.callers import Caller
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 from speechmill.api.speech.orders import Order
@@ -41,7 +42,7 @@ class Intake:
     """What has come in of one group. `order` makes an item's fields an order, and `refuse` hears of the bad ones."""
 
     group: str
-    project: str
+    caller: Caller
     order: Callable[[dict[str, Any]], Awaitable[Order]]
     refuse: Callable[[Item, ApiError], None]
     items: BinaryIO = field(
@@ -97,5 +98,5 @@ class Intake:
         self.retention_s = max(self.retention_s, wanted.terms.retention_s)
         self.cards[wanted.card.id] = wanted.card
         self.ignored.update(wanted.ignored)
-        job = submission_of(self.project, wanted, job_of(self.group, self.accepted))
+        job = submission_of(self.caller, wanted, job_of(self.group, self.accepted))
         self.items.write(dump_item(replace(job, group_id=self.group, line=self.accepted, idempotency_key="")))

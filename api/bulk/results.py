@@ -2,14 +2,29 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from speechmill.api.bulk.expand import item_lines
 from speechmill.api.errors import ApiError, error_object, from_job
 from speechmill.api.farm import FarmState
 from speechmill.api.jobs.find import read_jobs
 from speechmill.api.jobs.shown import is_gone, show_result, sign
-from speechmill.infra.groups import GroupRecord, ended_jobs
+from speechmill.infra.groups import GroupRecord, ended_jobs, job_of
 from speechmill.infra.jobs import JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a reader of a group's results has come; 0 for none."""
+
+    ended: int = 0
+    """Place of a job among those that have ended."""
+    line: int = 0
+    """Of the group, as far as it was never to become a job."""
+
+    def __str__(self) -> str:
+        return f"{self.ended}.{self.line}"
 
 
 def dump_line(line: dict[str, Any]) -> bytes:
@@ -46,22 +61,29 @@ def _line(number: str, custom_id: str | None, response: Any, error: Any) -> dict
     return {"id": f"batch_req_{number}", "custom_id": custom_id, "response": response, "error": error}
 
 
-async def result_lines(farm: FarmState, group: GroupRecord, first: int) -> AsyncIterator[bytes]:
-    """Of the jobs that have ended, from the one at index `first` on."""
-    async for record in ended_records(farm, group, first):
-        yield dump_line(await _shown(farm, record))
+async def result_lines(farm: FarmState, group: GroupRecord, after: Cursor) -> AsyncIterator[bytes]:
+    """Of the jobs that have ended, and of a group that is over also of the lines that never became jobs."""
+    async for record, place in ended_records(farm, group, after.ended):
+        after = replace(after, ended=place)
+        yield dump_line({**await _line_of(farm, record), "job_id": record.job, "cursor": str(after)})
+    if not (group.is_over and group.closed):
+        return
+    line = group.submitted
+    async for text in item_lines(farm, group, group.offset):
+        line += 1
+        if line > after.line:
+            job, after = job_of(group.id, line), replace(after, line=line)
+            told = _stopped(job.removeprefix("job_"), json.loads(text)["custom_id"], group.closed)
+            yield dump_line({**told, "job_id": job, "cursor": str(after)})
 
 
-async def ended_records(farm: FarmState, group: GroupRecord, first: int) -> AsyncIterator[JobRecord]:
-    """In the order in which the jobs ended, without those that were deleted."""
-    while jobs := await ended_jobs(farm.client, group.id, first):
-        first += len(jobs)
-        for record in await read_jobs(farm, jobs):
-            yield record
-
-
-async def _shown(farm: FarmState, record: JobRecord) -> dict[str, Any]:
-    return {**await _line_of(farm, record), "job_id": record.job}
+async def ended_records(farm: FarmState, group: GroupRecord, behind: int = 0) -> AsyncIterator[tuple[JobRecord, int]]:
+    """In the order in which the jobs ended, each with its place, without those that were deleted."""
+    while jobs := await ended_jobs(farm.client, group.id, behind):
+        places = dict(jobs)
+        for record in await read_jobs(farm, list(places)):
+            yield record, places[record.job]
+        behind = jobs[-1][1]
 
 
 async def _line_of(farm: FarmState, record: JobRecord) -> dict[str, Any]:
@@ -71,4 +93,8 @@ async def _line_of(farm: FarmState, record: JobRecord) -> dict[str, Any]:
         return spoken_line(number, record, url)
     if record.state == "failed":
         return refused_line(number, record.custom_id, failure_of(record))
-    return unspoken_line(number, record.custom_id, f"job_{record.state}", f"the job was {record.state}")
+    return _stopped(number, record.custom_id, record.state)
+
+
+def _stopped(number: str, custom_id: str | None, state: str) -> dict[str, Any]:
+    return unspoken_line(number, custom_id, f"job_{state}", f"the job was {state}")

@@ -1,5 +1,6 @@
 """`/v1/audio/job_groups`: a group of jobs as one thing (speech_api §5.4.5)."""
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -9,17 +10,21 @@ from speechmill.api.bulk.archive import archive_of
 from speechmill.api.bulk.cancel import cancel_group
 from speechmill.api.bulk.find import find_jobs_group
 from speechmill.api.bulk.lines import NDJSON
-from speechmill.api.bulk.results import result_lines
-from speechmill.api.bulk.retry import retry_failed
+from speechmill.api.bulk.results import Cursor, result_lines
+from speechmill.api.bulk.retry import GroupRetryBody, send_again
 from speechmill.api.bulk.shown import PATH, path_of, show_group
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.infra.groups import ended_rank
+from speechmill.api.http.body import read_optional_object
+from speechmill.api.speech import validate
+from speechmill.infra.groups import GroupRecord, ended_place, job_of
 from speechmill.infra.objects import attachment
 
 router = APIRouter(tags=["jobs"])
 JobsCaller = Annotated[Caller, Depends(needs("jobs"))]
+_BODY_BYTES = 64 << 10
+_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})", re.ASCII)
 GroupId = Annotated[str, Path(description="Id of a group of jobs.", examples=["jobgrp_01JEXAMPLE"])]
 
 
@@ -37,13 +42,18 @@ async def cancel(request: Request, caller: JobsCaller, group_id: GroupId) -> dic
     return show_group(await find_jobs_group(farm, caller, group_id))
 
 
-@router.post(f"{PATH}/{{group_id}}/retry", status_code=202, summary="Speak what failed of a group again")
+@router.post(
+    f"{PATH}/{{group_id}}/retry",
+    status_code=202,
+    summary="Speak what failed of a group again",
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": GroupRetryBody.model_json_schema()}}}},
+)
 async def again(request: Request, caller: JobsCaller, group_id: GroupId) -> JSONResponse:
-    """Each job that failed waits anew."""
+    """Each job that failed waits anew; or those that ended otherwise, as `states` says."""
     farm = _farm(request)
     group = await find_jobs_group(farm, caller, group_id)
-    if not await retry_failed(farm, group):
-        raise ApiError(409, "job_not_retryable", "no job of the group has failed")
+    body = validate.parse(GroupRetryBody, await read_optional_object(request, _BODY_BYTES))
+    await send_again(farm, group, body.states or ["failed"])
     await farm.client.wait_durable()
     shown = show_group(await find_jobs_group(farm, caller, group_id))
     return JSONResponse(shown, 202, {"Location": path_of(group), "Retry-After": "1"})
@@ -60,16 +70,30 @@ async def results(
     caller: JobsCaller,
     group_id: GroupId,
     after: Annotated[
-        str | None, Query(description="`job_id` of the last line that you have.", examples=["job_01JEXAMPLE"])
+        str | None,
+        Query(description="`cursor` or `job_id` of the last line that you have.", examples=["17.0", "job_01JEXAMPLE"]),
     ] = None,
 ) -> StreamingResponse:
-    """In the order in which the jobs ended, so that what comes later stands behind what you have."""
+    """In the order in which the jobs ended, so that what comes later stands behind what you have.
+
+    Behind a job that was sent again since, lines may come twice, but none is left out; a `cursor` is always exact.
+    """
     farm = _farm(request)
     group = await find_jobs_group(farm, caller, group_id)
-    rank = -1 if after is None else await ended_rank(farm.client, group.id, after)
-    if rank is None:
-        raise ApiError(400, "invalid_cursor", "after must be the job_id of a result of this group", "after")
-    return StreamingResponse(result_lines(farm, group, rank + 1), media_type=NDJSON)
+    cursor = await _cursor(farm, group, after) if after is not None else Cursor()
+    return StreamingResponse(result_lines(farm, group, cursor), media_type=NDJSON)
+
+
+async def _cursor(farm: FarmState, group: GroupRecord, after: str) -> Cursor:
+    if told := _CURSOR.fullmatch(after):
+        return Cursor(int(told[1]), int(told[2]))
+    place = await ended_place(farm.client, group.id, after)
+    if place is not None:
+        return Cursor(place)
+    for line in range(group.submitted + 1, group.expected + 1):
+        if job_of(group.id, line) == after and group.closed:
+            return Cursor(group.ends, line)
+    raise ApiError(400, "invalid_cursor", "after must be the cursor or job_id of a result of this group", "after")
 
 
 @router.get(

@@ -91,6 +91,15 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def wants(request: Request, kind: str) -> bool:
+    """Whether the client names a media type among those that it accepts, and does not refuse it with `q=0`."""
+    for asked in request.headers.get("accept", "").lower().split(","):
+        name, *parameters = (part.strip() for part in asked.split(";"))
+        if name == kind:
+            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", parameter) for parameter in parameters)
+    return False
+
+
 async def read_object(request: Request, limit: int, most_values: int = MAX_VALUES) -> dict[str, Any]:
     """The body as a JSON object. Raises ApiError 400, 408, 413 or 415."""
     if media_type(request) != "application/json":
@@ -106,6 +115,12 @@ async def read_object(request: Request, limit: int, most_values: int = MAX_VALUE
     if len(raw) <= LONG_BYTES:
         return parse_object(raw, most_values)
     return await asyncio.to_thread(parse_object, raw, most_values)
+
+
+async def read_optional_object(request: Request, limit: int) -> dict[str, Any]:
+    """The same of a body that may be left out, which is an empty object. Raises as `read_object`."""
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    return await read_object(request, limit) if has_body else {}
 
 
 def parse_object(raw: bytes, most_values: int = MAX_VALUES) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Webhook(BaseModel):
     url: Annotated[StrictStr, Field(min_length=1, max_length=2048, examples=["https://example.com/hook"])]
     events: Annotated[
         list[JobEvent] | None,
-        Field(description="Nothing: every end.", max_length=4, examples=[["audio.job.succeeded"]]),
+        Field(description="Nothing: every end.", min_length=1, max_length=4, examples=[["audio.job.succeeded"]]),
     ] = None
 
 
@@ -95,6 +95,7 @@ async def terms_of(farm: FarmState, caller: Caller, body: JobBody) -> Terms:
         max_chars=settings.limits.job_input_chars,
         max_attempts=body.max_attempts or settings.worker.max_attempts,
         detached=True,
+        accounted=True,
         metadata=body.metadata if body.metadata is not None else _metadata(asked),
         custom_id=body.custom_id,
         filename=_filename(_part(Output, body.output, "output")),

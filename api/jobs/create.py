@@ -84,5 +84,5 @@ async def _submit(farm: FarmState, caller: Caller, wanted: Order) -> tuple[JobRe
         taken = answer.answer == "ok"
         await farm.client.wait_durable()
     finally:
-        await allowance.settle(accepted=taken, audio_s=0.0)
+        await allowance.settle(accepted=taken)
     return await find_job(farm, caller, answer.job), allowance.headers

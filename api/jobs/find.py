@@ -15,9 +15,9 @@ _ENDS = {"failed": "failed", "cancelled": "been cancelled", "expired": "expired"
 
 
 async def find_job(farm: FarmState, caller: Caller, job_id: str) -> JobRecord:
-    """Raises ApiError 404 `job_not_found`, for the jobs of other projects and of the farm itself too."""
+    """Raises ApiError 404 `job_not_found`, for the jobs of other projects, of batches and of the farm itself too."""
     record = await read_job(farm, job_id) if _ID.fullmatch(job_id) else None
-    if record is None or record.project != caller.project or not record.counted:
+    if record is None or record.project != caller.project or not record.listed:
         raise ApiError(404, "job_not_found", "there is no such job")
     return record
 

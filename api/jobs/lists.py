@@ -30,6 +30,9 @@ async def jobs(
     custom_id: Annotated[
         str | None, Query(max_length=512, description="Your own name of a job.", examples=["chapter-1"])
     ] = None,
+    dead: Annotated[
+        bool, Query(description="Only dead letters: jobs given up on after `max_attempts` tries.", examples=[True])
+    ] = False,
     created_after: Moment = None,
     created_before: Moment = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Most of one page.", examples=[20])] = 20,
@@ -45,7 +48,7 @@ async def jobs(
     farm: FarmState = request.app.state.farm
     if after is not None and before is not None:
         raise ApiError(400, "mutually_exclusive_parameters", "a page is after one job or before one", "before")
-    wanted = Wanted(tuple(status or ()), _one(model), _one(group_id), _one(custom_id), _metadata(request))
+    wanted = Wanted(tuple(status or ()), _one(model), _one(group_id), _one(custom_id), _metadata(request), dead)
     try:
         found = await list_jobs(
             farm.client,

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.http.body import read_object
+from speechmill.api.http.body import read_optional_object
 from speechmill.api.http.etags import is_known
 from speechmill.api.jobs.create import accepted
 from speechmill.api.jobs.find import find_job
@@ -121,7 +121,7 @@ async def cancel(request: Request, caller: JobsCaller, job_id: JobId) -> dict[st
 async def again(request: Request, caller: JobsCaller, job_id: JobId) -> JSONResponse:
     """A job that failed, was cancelled or expired waits anew, with a deadline of its own."""
     farm = _farm(request)
-    body = validate.parse(RetryBody, await _optional_body(request))
+    body = validate.parse(RetryBody, await read_optional_object(request, farm.settings.limits.body_bytes))
     record = await find_job(farm, caller, job_id)
     fresh = replace(record.request, seed=secrets.randbelow(INT64)) if body.new_seed else None
     answer = await farm.client.run(retry(job_id, fresh))
@@ -149,13 +149,6 @@ async def delete(
         raise ApiError(409, "job_not_finished", "the job has not ended: cancel it, or use force=true", job_id=job_id)
     await remove_job(farm, record)
     return {"id": job_id, "object": "audio.job.deleted", "deleted": True}
-
-
-async def _optional_body(request: Request) -> dict[str, Any]:
-    farm = _farm(request)
-    if not await request.body():
-        return {}
-    return await read_object(request, farm.settings.limits.body_bytes)
 
 
 def _farm(request: Request) -> FarmState:

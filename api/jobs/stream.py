@@ -8,6 +8,7 @@ import base64
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from starlette.types import Send
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError, StreamBroken, error_object
 from speechmill.api.farm import FarmState
+from speechmill.api.http.body import wants
 from speechmill.api.jobs.find import find_job, finished, read_job
 from speechmill.api.jobs.live import EVENT_STREAM, Live, changes, send_status
 from speechmill.api.jobs.shown import PATH
@@ -60,35 +62,43 @@ async def stream(
     farm: FarmState = request.app.state.farm
     start = _start_frame(request.headers.get("last-event-id"), from_frame)
     record = await find_job(farm, caller, job_id)
-    if record.ended and start > int(finished(record)["frames"]):
+    if record.ended and start.frame > int(finished(record)["frames"]):
         raise _beyond(record, start)
-    if "text/event-stream" in request.headers.get("accept", "").lower():
+    if wants(request, "text/event-stream"):
         return _Events(farm, record, start)
     return _Raw(farm, record, start, format)
 
 
-def _start_frame(last_event_id: str | None, from_frame: int) -> int:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The first frame that a reader wants, and where it said so."""
+
+    frame: int
+    param: str
+
+
+def _start_frame(last_event_id: str | None, from_frame: int) -> _Start:
     if last_event_id is None or not last_event_id.strip():
-        return from_frame
+        return _Start(from_frame, "from_frame")
     if not _FRAME.fullmatch(last_event_id.strip()):
         raise ApiError(400, "invalid_value", "Last-Event-ID must be the id of an event of this stream", "Last-Event-ID")
-    return int(last_event_id)
+    return _Start(int(last_event_id), "Last-Event-ID")
 
 
-def _beyond(record: JobRecord, start: int) -> ApiError:
-    message = f"the audio ends before frame {start}"
-    return ApiError(416, "range_not_satisfiable", message, "from_frame", job_id=record.job)
+def _beyond(record: JobRecord, start: _Start) -> ApiError:
+    message = f"the audio ends before frame {start.frame}"
+    return ApiError(416, "range_not_satisfiable", message, start.param, job_id=record.job)
 
 
 class _Stream(Live):
     """A reader's way through the job's audio, from `start` on."""
 
-    def __init__(self, farm: FarmState, record: JobRecord, start: int, content_type: str) -> None:
+    def __init__(self, farm: FarmState, record: JobRecord, start: _Start, content_type: str) -> None:
         request = record.request
         super().__init__(
             {
                 "Content-Type": content_type,
-                "X-Start-Frame": str(start),
+                "X-Start-Frame": str(start.frame),
                 "X-Sample-Rate": str(request.sample_rate),
                 "X-Channels": str(request.channels),
                 "X-Sample-Format": "s16le",
@@ -98,21 +108,21 @@ class _Stream(Live):
                 "X-Seed": str(request.seed),
             }
         )
-        self.farm, self.record, self.first_frame = farm, record, start
+        self.farm, self.record, self.begin = farm, record, start
         self.frame_bytes = S16_BYTES * request.channels
 
     @contextlib.asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[LogChunk]]:
         source = out_log(self.record.job, self.record.take)
         async with self.farm.listening.listen(
-            source, self.frame_bytes, _FOLLOW_S, position=self.first_frame, late=True
+            source, self.frame_bytes, _FOLLOW_S, position=self.begin.frame, late=True
         ) as listener:
             yield listener.chunks()
 
     def check(self, chunk: LogChunk) -> None:
         """Raises ApiError 416 where the audio ended before the reader's first frame."""
-        if chunk.trailer is not None and int(chunk.trailer["frames"]) < self.first_frame:
-            raise _beyond(self.record, self.first_frame)
+        if chunk.trailer is not None and int(chunk.trailer["frames"]) < self.begin.frame:
+            raise _beyond(self.record, self.begin)
 
     async def refusal(self, error: ApiError) -> ApiError:
         """What to tell of a job that has ended without audio: that somebody took it away is no fault of the farm."""
@@ -127,7 +137,7 @@ class _Stream(Live):
 class _Raw(_Stream):
     """Bytes. The headers wait for the first of them, or for an error that they can still tell."""
 
-    def __init__(self, farm: FarmState, record: JobRecord, start: int, audio_format: Literal["pcm", "wav"]) -> None:
+    def __init__(self, farm: FarmState, record: JobRecord, start: _Start, audio_format: Literal["pcm", "wav"]) -> None:
         super().__init__(farm, record, start, MEDIA_TYPES[audio_format])
         request = record.request
         self._head = wav_header(request.sample_rate, request.channels, None) if audio_format == "wav" else b""
@@ -168,9 +178,9 @@ class _Raw(_Stream):
 class _Events(_Stream):
     """Deltas of PCM, and what becomes of the job meanwhile; then exactly one event that ends it."""
 
-    def __init__(self, farm: FarmState, record: JobRecord, start: int) -> None:
+    def __init__(self, farm: FarmState, record: JobRecord, start: _Start) -> None:
         super().__init__(farm, record, start, EVENT_STREAM)
-        self._frames = start
+        self._frames = start.frame
         self._deltas = 0
 
     async def tell(self, send: Send) -> None:

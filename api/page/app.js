@@ -1,20 +1,20 @@
 /** The page: what the buttons and keys do, and what is told of a speech while it goes on. */
 
 import { callJson, Failure, isTurnedAway } from "./api.js";
-import { element, make } from "./dom.js";
+import { Deck } from "./deck.js";
+import { element } from "./dom.js";
 import { Form } from "./form.js";
 import { askForKey, currentKey } from "./key.js";
-import { Player } from "./player.js";
+import { setUpQueue } from "./queue.js";
+import { save } from "./save.js";
 import { listen, wholeFile } from "./speech.js";
+import { isShown } from "./view.js";
 import { listVoices, setUpVoices, showVoices, tell } from "./voices.js";
-import { Waveform } from "./waveform.js";
 import { showFailure } from "./words.js";
 
 const REFRESH_MS = 5000;
 const form = new Form();
-const wave = new Waveform(element("wave"));
-let player = null;
-let isPlaying = false;
+const deck = new Deck(element("tape"), { onMove: follow, onPlaying: showStop });
 let spoken = null; // the last order; its seed makes the same audio again
 let running = null; // AbortController of what is being received
 let last = Promise.resolve(); // one thing at a time
@@ -24,50 +24,30 @@ let last = Promise.resolve(); // one thing at a time
 async function speak(signal) {
   const began = performance.now();
   const rate = form.model?.capabilities.native_sample_rate;
-  player?.close();
-  player = new Player(rate);
+  deck.begin(rate);
   spoken = form.order();
-  clearFigures(rate);
-  const { channels, samples } = await open(spoken, rate, signal);
+  clearFigures();
+  const { samples } = await deck.open(listen(spoken, rate, signal));
   figure("first", performance.now() - began, (ms) => `${Math.round(ms)} ms`);
   figure("used-seed", spoken.fields.seed, String);
-  element("play").disabled = element("position").disabled = false;
-  showPlaying(true);
   say("Speaking");
   try {
-    for await (const piece of samples) receive(piece, channels);
+    for await (const piece of samples) {
+      deck.add(piece);
+      figure("received", deck.received, seconds);
+    }
   } finally {
-    player.end();
+    deck.end();
   }
   const took = (performance.now() - began) / 1000;
-  say(`${seconds(received())} of speech, made in ${took.toFixed(1)} s`);
-}
-
-async function open(order, rate, signal) {
-  try {
-    const [stream] = await Promise.all([listen(order, rate, signal), player.load()]);
-    player.open(stream.channels, follow);
-    return stream;
-  } catch (error) {
-    player.close();
-    throw error;
-  }
-}
-
-function receive(samples, channels) {
-  wave.add(samples, channels);
-  figure("received", received() + samples.length / channels, seconds);
-  element("position").max = received();
-  player.write(samples);
+  say(`${seconds(deck.received)} of speech, made in ${took.toFixed(1)} s`);
 }
 
 async function download(signal) {
   const order = form.order();
   if (!element("seed").value && spoken && isSame(order, spoken)) order.fields.seed = spoken.fields.seed;
   const { blob, name } = await wholeFile(order, element("format").value, signal);
-  const link = make("a", { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  URL.revokeObjectURL(link.href);
+  save(blob, name);
   say(`${name} is saved.`);
 }
 
@@ -95,53 +75,22 @@ async function run(own, words, work) {
     else showError(error);
   }
   if (running === own) running = null;
-  element("stop").disabled = !running && !isPlaying;
+  showStop();
 }
 
 /** Cancels: the server ends the job when the connection goes. What was received can still be heard. */
 function stop() {
   running?.abort();
-  if (isPlaying) pause();
+  if (deck.isPlaying) deck.pause();
 }
 
-// ---- Playing
-
-function follow({ position, underruns, finished }) {
-  wave.position = position;
-  element("position").value = position;
-  tellPosition();
+function follow({ position, underruns }) {
   figure("played", position, seconds);
   figure("gaps", underruns, String);
-  if (finished) pause();
 }
 
-function seek() {
-  player.seek(Number(element("position").value));
-  tellPosition();
-}
-
-/** For those who do not see the slider: frames say nothing. */
-function tellPosition() {
-  const [position, end] = [Number(element("position").value), received()].map(seconds);
-  element("position").ariaValueText = `${position} of ${end}`;
-}
-
-function play() {
-  if (Number(element("played").value) === received() && !running) player.seek(0);
-  player.play();
-  showPlaying(true);
-}
-
-function pause() {
-  player.pause();
-  showPlaying(false);
-}
-
-function showPlaying(playing) {
-  isPlaying = playing;
-  element("play").classList.toggle("playing", playing);
-  element("play").ariaLabel = playing ? "Pause" : "Play";
-  element("stop").disabled = !running && !playing;
+function showStop() {
+  element("stop").disabled = !running && !deck.isPlaying;
 }
 
 // ---- What the user is told
@@ -165,15 +114,11 @@ function figure(id, value, shown) {
   element(id).textContent = shown(value);
 }
 
-function clearFigures(rate) {
-  wave.clear(rate);
+function clearFigures() {
   for (const data of document.querySelectorAll(".figures data")) figure(data.id, "", () => "–");
-  element("position").max = element("position").value = 0;
-  element("play").disabled = element("position").disabled = true;
 }
 
-const received = () => Number(element("received").value);
-const seconds = (frames) => `${(frames / player.sampleRate).toFixed(2)} s`;
+const seconds = (frames) => deck.seconds(frames);
 
 // ---- Models and voices
 
@@ -218,15 +163,14 @@ for (const id of ["text", "settings"]) element(id).addEventListener("input", hid
 element("speak").addEventListener("click", speakNow);
 element("stop").addEventListener("click", stop);
 element("download").addEventListener("click", () => begin("Making the file…", download));
-element("play").addEventListener("click", () => (isPlaying ? pause() : play()));
-element("position").addEventListener("input", seek);
 element("give-key").addEventListener("click", () => askForKey(currentKey() ? "invalid_api_key" : "missing_api_key"));
 document.addEventListener("keydown", (event) => {
-  if (element("key-dialog").open || event.repeat) return;
+  if (element("key-dialog").open || event.repeat || isShown("jobs")) return;
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) element("speak").click();
   if (event.key === "Escape") stop();
 });
 addEventListener("keychange", load);
 setUpVoices(voiceChanged);
+setUpQueue(form);
 setInterval(() => form.model && form.model.status !== "ready" && loadModels().catch(showError), REFRESH_MS);
 load();

@@ -1,17 +1,29 @@
-/** A command that calls a route, ready to be pasted into a shell. */
+/** Commands that call a route, ready to be pasted into a shell. */
 
 import { exampleOf, resolve } from "./schema.js";
 
-/** `path` and `operation` are of the OpenAPI description `root`; `base` is where the server is. */
-export function curlOf(base, method, path, operation, root) {
-  const parts = [`curl ${quote(base + address(path, operation))}`];
+const KEY = `-H "Authorization: Bearer $SPEECHMILL_API_KEY"`;
+
+/** `path` and `operation` are of the OpenAPI description `root`. */
+export function curlOf(method, path, operation, root) {
+  const parts = [`curl ${quote(absolute(address(path, operation)))}`];
   if (method !== "get" && method !== (operation.requestBody ? "post" : "")) parts[0] += ` -X ${method.toUpperCase()}`;
-  if (operation.security) parts.push(`-H "Authorization: Bearer $SPEECHMILL_API_KEY"`);
+  if (operation.security) parts.push(KEY);
   const content = operation.requestBody?.content ?? {};
   if (content["application/json"]) parts.push(...json(content["application/json"].schema, root));
   else if (content["multipart/form-data"]) parts.push(...form(content["multipart/form-data"].schema, root));
   if (answersAudio(operation)) parts.push("-o speech.wav");
   return parts.join(" \\\n  ");
+}
+
+/** A job with the same request. */
+export function curlOfJob(path, request) {
+  return [`curl ${quote(absolute(`/${path}`))}`, KEY, ...posted({ request })].join(" \\\n  ");
+}
+
+/** With the server that this page comes from. */
+function absolute(path) {
+  return new URL(".", location.href).href.replace(/\/$/, "") + path;
 }
 
 function address(path, { parameters = [] }) {
@@ -21,7 +33,11 @@ function address(path, { parameters = [] }) {
 }
 
 function json(schema, root) {
-  return ["-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(exampleOf(schema, root) ?? {}))}`];
+  return posted(exampleOf(schema, root) ?? {});
+}
+
+function posted(body) {
+  return ["-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(body))}`];
 }
 
 function form(schema, root) {

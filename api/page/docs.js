@@ -1,6 +1,7 @@
 /** The API's description, from `GET /openapi.json`. */
 
 import { callJson } from "./api.js";
+import { copies } from "./copy.js";
 import { curlOf } from "./curl.js";
 import { element, make } from "./dom.js";
 import { prose, spans } from "./markdown.js";
@@ -114,12 +115,9 @@ function fieldTable(fields) {
 
 function command(method, path, operation, root) {
   if (isSocket(operation)) return [];
-  const text = curlOf(new URL(".", location.href).href.replace(/\/$/, ""), method, path, operation, root);
-  const copy = make("button", { type: "button", className: "quiet", hidden: !navigator.clipboard }, "Copy");
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text);
-    copy.textContent = "Copied";
-  });
+  const text = curlOf(method, path, operation, root);
+  const copy = make("button", { type: "button", className: "quiet" }, "Copy");
+  copies(copy, () => text);
   return [make("div", { className: "curl" }, make("pre", {}, text), copy)];
 }
 

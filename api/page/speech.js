@@ -33,8 +33,8 @@ function post({ fields, recording }, form, signal) {
   return call(PATH, posting(parts, signal));
 }
 
-/** The network cuts where it likes; what is left of a frame goes in front of the next piece. */
-async function* wholeFrames(body, frameBytes) {
+/** The network cuts where it likes; what is left of a frame goes in front of the next piece. Throws Failure. */
+export async function* wholeFrames(body, frameBytes) {
   const reader = body.getReader();
   let rest = new Uint8Array(0);
   for (;;) {

@@ -42,6 +42,19 @@ const SENTENCES = {
   first_audio_timeout: SLOW,
 };
 
+const ADVICE = {
+  deadline_exceeded: "Try again when less waits, or give it a longer deadline_seconds.",
+  expired: "Try again when less waits, or give it a longer deadline_seconds.",
+  generation_failed: "Try again. If it fails once more, try with a new seed, or change the text.",
+  incomplete_generation: "Try with a new seed, or with a shorter text.",
+};
+
+/** What to do about the error of a job. */
+export function adviceOn({ code, retryable }) {
+  if (!retryable) return "Another try would end in the same: change the request and queue it anew.";
+  return ADVICE[code] ?? "Try again.";
+}
+
 /** Show a failure in an element that is hidden as long as there is none. */
 export function showFailure(box, { message, code }) {
   const detail = code ? [" ", make("small", { title: message }, code)] : [];

@@ -40,11 +40,12 @@ class Allowance:
             await self._sit(timeout_s)
         await self.charge()
 
-    async def charge(self) -> None:
+    async def charge(self, requests: int = 1) -> None:
         """The same for what nobody waits for, which takes no seat. Raises ApiError 429."""
         if not self._applies:
             return
-        charged = await self._farm.client.run(charge(self._caller.key, self._caller.limits, 1, self._characters))
+        call = charge(self._caller.key, self._caller.limits, requests, self._characters)
+        charged = await self._farm.client.run(call)
         self.headers |= _left(self._caller, charged)
         if charged.verdict != "ok":
             raise limited(_CODES[charged.verdict], _message(charged.verdict), charged.wait_s, self.headers)
@@ -65,8 +66,8 @@ class Allowance:
             message = "this key has as many calls open as it may"
             raise limited("concurrency_limit_exceeded", message, _CROWDED_S, self.headers)
 
-    async def settle(self, accepted: bool, audio_s: float) -> None:
-        """Give back what a refused call took; count the audio of one that was accepted."""
+    async def settle(self, accepted: bool, audio_s: float = 0.0) -> None:
+        """Give back what a refused call took; count what a call has sent. A job's audio is counted at its end."""
         with contextlib.suppress(RedisError):  # a seat lapses by itself
             if self._seated:
                 await self._farm.client.run(rise(f"calls:{self._caller.key}", self._call))

@@ -6,6 +6,7 @@ from speechmill.api.speech.orders import Order
 from speechmill.infra.errors import Overloaded
 from speechmill.infra.messages import JobDetails, Submission
 from speechmill.infra.protocol import Limits, Submitted, submit
+from speechmill.infra.quota import account_of
 
 
 class Refused(Overloaded):
@@ -19,7 +20,7 @@ async def submit_order(farm: FarmState, caller: Caller, wanted: Order, job: str)
     """
     most = caller.limits.queued_jobs or farm.settings.limits.project_jobs
     limits = Limits(farm.settings.limits.queue_depth, most)
-    answer = await farm.client.run(submit(submission_of(caller.project, wanted, job), limits))
+    answer = await farm.client.run(submit(submission_of(caller, wanted, job), limits))
     if answer.answer == "full":
         state = await farm.state(wanted.card)
         wait_s = max(state.oldest_ms / 1000, 1.0)
@@ -42,7 +43,7 @@ def details_of(wanted: Order) -> JobDetails:
     )
 
 
-def submission_of(project: str, wanted: Order, job: str) -> Submission:
+def submission_of(caller: Caller, wanted: Order, job: str) -> Submission:
     """The job that an order is to become."""
     card, terms = wanted.card, wanted.terms
     return Submission(
@@ -51,7 +52,8 @@ def submission_of(project: str, wanted: Order, job: str) -> Submission:
         stages=tuple(stage.name for stage in card.stages),
         segments=wanted.segments,
         request=wanted.request,
-        project=project,
+        project=caller.project,
+        listed=terms.listed,
         job_class=terms.job_class,
         live=wanted.mode != "buffered",
         timeout_s=terms.timeout_s,
@@ -66,4 +68,5 @@ def submission_of(project: str, wanted: Order, job: str) -> Submission:
         metadata=terms.metadata,
         webhook=terms.webhook,
         asked=wanted.asked,
+        account=account_of(caller.key, caller.limits) if terms.accounted else (),
     )

@@ -28,6 +28,10 @@ class Terms:
     metadata: dict[str, str] = field(default_factory=dict)
     custom_id: str | None = None
     group_id: str | None = None
+    listed: bool = True
+    """The project sees a job of its own."""
+    accounted: bool = False
+    """Its audio is counted in the key's quotas when it ends; that of a call while it is sent."""
     filename: str = ""
     webhook: str = ""
     """`{"url", "events"}` as JSON; "" for none."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
-from speechmill.api.http.body import read_object
+from speechmill.api.http.body import read_object, read_optional_object
 from speechmill.api.http.pages import page_after
 from speechmill.api.speech.validate import parse
 from speechmill.api.webhooks.schemas import (
@@ -43,9 +43,7 @@ router = APIRouter(tags=["webhooks"])
 WebhooksCaller = Annotated[Caller, Depends(needs("webhooks"))]
 Limit = Annotated[int, Query(ge=1, le=100, description="Most of one page.", examples=[20])]
 EndpointId = Annotated[str, Path(description="Id of an endpoint.", examples=["whep_01JEXAMPLE"])]
-After = Annotated[
-    str | None, Query(description="Id of the last one of the page before.", examples=["whep_01JEXAMPLE"])
-]
+After = Annotated[str | None, Query(description="Id of the last one of the page before.", examples=["whep_01JEXAMPLE"])]
 _BODY_BYTES = 64 << 10
 
 
@@ -66,9 +64,7 @@ async def create(request: Request, caller: WebhooksCaller) -> dict[str, Any]:
 
 
 @router.get("/v1/webhook_endpoints", summary="Endpoints")
-async def list_all(
-    request: Request, caller: WebhooksCaller, limit: Limit = 20, after: After = None
-) -> dict[str, Any]:
+async def list_all(request: Request, caller: WebhooksCaller, limit: Limit = 20, after: After = None) -> dict[str, Any]:
     """Newest first."""
     page, has_more = page_after(await list_endpoints(_farm(request).client, caller.project), after, limit)
     return show_page([show_endpoint(endpoint) for endpoint in page], has_more)
@@ -110,10 +106,12 @@ async def delete(endpoint_id: EndpointId, request: Request, caller: WebhooksCall
 
 
 @router.post(
-    "/v1/webhook_endpoints/{endpoint_id}/rotate_secret", summary="A new secret", openapi_extra=described(Rotation)
+    "/v1/webhook_endpoints/{endpoint_id}/rotate_secret",
+    summary="A new secret",
+    openapi_extra=described(Rotation, required=False),
 )
 async def rotate_secret(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
-    body, now = parse(Rotation, await read_object(request, _BODY_BYTES)), time.time()
+    body, now = parse(Rotation, await read_optional_object(request, _BODY_BYTES)), time.time()
 
     def rotated(endpoint: Endpoint) -> Endpoint:
         secrets = endpoint.secrets.rotated(body.keep_old_secret_active_for_24_hours, now)
@@ -122,22 +120,30 @@ async def rotate_secret(endpoint_id: EndpointId, request: Request, caller: Webho
     return show_with_secret(await _changed(request, caller, endpoint_id, rotated))
 
 
-@router.post("/v1/webhook_secret/rotate", summary="A new secret for jobs' webhooks", openapi_extra=described(Rotation))
+@router.post(
+    "/v1/webhook_secret/rotate",
+    summary="A new secret for jobs' webhooks",
+    openapi_extra=described(Rotation, required=False),
+)
 async def rotate_own_secret(request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     """It signs what is sent to URLs that single jobs bring with them."""
     client = _farm(request).client
-    body = parse(Rotation, await read_object(request, _BODY_BYTES))
+    body = parse(Rotation, await read_optional_object(request, _BODY_BYTES))
     keep_old = body.keep_old_secret_active_for_24_hours
     secrets = await rotate_project_secret(client, caller.project, keep_old, time.time())
     await client.wait_durable()
     return {"object": "webhook_secret", **show_secret(secrets)}
 
 
-@router.post("/v1/webhook_endpoints/{endpoint_id}/test", summary="Send a test event", openapi_extra=described(Trial))
+@router.post(
+    "/v1/webhook_endpoints/{endpoint_id}/test",
+    summary="Send a test event",
+    openapi_extra=described(Trial, required=False),
+)
 async def send_test(endpoint_id: EndpointId, request: Request, caller: WebhooksCaller) -> dict[str, Any]:
     """Sent at once and once; answers the status that came back, whatever it is."""
     farm = _farm(request)
-    body = parse(Trial, await read_object(request, _BODY_BYTES))
+    body = parse(Trial, await read_optional_object(request, _BODY_BYTES))
     endpoint = await find(request, caller, endpoint_id)
     await check_url(farm, endpoint.url, "url")
     now = time.time()

@@ -61,10 +61,10 @@ class Trial(BaseModel):
     event_type: Annotated[EventType, Field(description="Of the event to send.")] = "webhook.test"
 
 
-def described(kind: type[BaseModel]) -> dict[str, Any]:
+def described(kind: type[BaseModel], required: bool = True) -> dict[str, Any]:
     """The body, as OpenAPI has it."""
     content = {"application/json": {"schema": kind.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": required, "content": content}}
 
 
 def show_endpoint(endpoint: Endpoint) -> dict[str, Any]:

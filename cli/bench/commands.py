@@ -56,3 +56,18 @@ def listeners(
     figures = measure(count, seconds)
     if out is not None:
         out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@app.command("bulk")
+def bulk(
+    lines: Annotated[int, typer.Option(min=10, help="Sentences, one on each line.")] = 10_000,
+    kill: Annotated[bool, typer.Option(help="Kill workers, Celery, API and Valkey once on the way.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Farm setting.")] = None,
+) -> None:
+    """Many lines through `speechmill submit`, beside the same engine in-process; each comes out whole, once."""
+    from speechmill.cli.bench.bulk import measure
+
+    figures = measure(lines, kill, assignments or [])
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")

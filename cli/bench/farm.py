@@ -66,10 +66,10 @@ def serving(command: list[str], port: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _in_process(settings: Settings) -> Iterator[Measure]:
-    """In a process of its own: its memory and threads are not the load generator's."""
+def in_process(settings: Settings, kind: str = "live") -> Iterator[Measure]:
+    """`live` or `bulk`, in a process of its own: its memory and threads are not the load generator's."""
     stages = {name: override.model_dump(exclude_none=True) for name, override in settings.stages.items()}
-    command = [sys.executable, "-m", "speechmill.cli.bench.inprocess", MODEL, f"stages={json.dumps(stages)}"]
+    command = [sys.executable, "-m", "speechmill.cli.bench.inprocess", MODEL, kind, f"stages={json.dumps(stages)}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def compare(levels: Sequence[int], requests: int, rounds: int, assignments: Sequ
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="speechmill-bench-"))
         contenders = {
-            "in-process": stack.enter_context(_in_process(load(assignments=assignments))),
+            "in-process": stack.enter_context(in_process(load(assignments=assignments))),
             "wheel": stack.enter_context(_wheel()),
             "farm": stack.enter_context(_farm(folder, assignments)),
         }

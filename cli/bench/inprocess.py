@@ -1,4 +1,4 @@
-"""The contender that the farm is measured against: the same stages, batcher and chunking in one process, no Redis."""
+"""What the farm is measured against: the same stages, batcher and chunking in one process, without Redis."""
 
 import itertools
 import json
@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from speechmill.cli.bench.load import Level, Sample, summarise
-from speechmill.cli.bench.texts import request_text
+from speechmill.cli.bench.texts import line_text, request_text
 from speechmill.configs.settings import Settings, StageOverride, load
 from speechmill.infra.keys import Task, new_id
 from speechmill.infra.messages import Claim, SpeechRequest
@@ -36,10 +36,14 @@ class _Job:
 
 
 class InProcess:
-    """Drives the model's stages for closed-loop clients in the calling thread."""
+    """Drives the model's stages for closed-loop clients in the calling thread.
 
-    def __init__(self, settings: Settings, model: str) -> None:
+    `live` clients listen to requests of three sentences; the others want lines of one and wait for the whole of it.
+    """
+
+    def __init__(self, settings: Settings, model: str, live: bool) -> None:
         self.card: ModelCard = cards()[model]
+        self._live = live
         self._runners: list[Runner] = []
         for stage_card in self.card.stages:
             pool = f"{model}/{stage_card.name}"
@@ -72,7 +76,8 @@ class InProcess:
         return done
 
     def _begin(self, number: int) -> _Job:
-        job = _Job(split(request_text(number), self.card.segments.max_chars), time.perf_counter())
+        text = request_text(number) if self._live else line_text(number)
+        job = _Job(split(text, self.card.segments.max_chars), time.perf_counter())
         self._start_segment(job)
         return job
 
@@ -95,9 +100,9 @@ class InProcess:
             segments=len(job.segments),
             joined=job.finished,
             request=request,
-            live=True,
+            live=self._live,
             ttl_s=60,
-            job_class="interactive",
+            job_class="interactive" if self._live else "batch",
             age_s=time.perf_counter() - job.began,
             samples=job.samples,
         )
@@ -157,8 +162,12 @@ class InProcess:
 
 
 def main() -> None:
-    """Answer lines of `clients requests` on standard input with figures as JSON, one line each."""
-    contender = InProcess(load(assignments=sys.argv[2:]), sys.argv[1])
+    """Answer lines of `clients requests` on standard input with figures as JSON, one line each.
+
+    Arguments: the model, `live` or `bulk`, then settings.
+    """
+    model, kind, *assignments = sys.argv[1:]
+    contender = InProcess(load(assignments=assignments), model, kind == "live")
     for line in sys.stdin:
         clients, requests = map(int, line.split())
         sys.stdout.write(json.dumps(asdict(contender.measure(clients, requests))) + "\n")

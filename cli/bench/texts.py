@@ -1,4 +1,4 @@
-"""What the load generators say: our own sentences, about fifteen words each, three to a request."""
+"""What the load generators say: our own sentences, about fifteen words each."""
 
 SENTENCES = (
     "The ferry leaves the harbour at seven in the morning and comes back a little before noon.",
@@ -17,6 +17,11 @@ SENTENCES = (
 PER_REQUEST = 3
 
 
+def line_text(index: int) -> str:
+    """One sentence: the line with this number of a bulk input; they repeat after twelve."""
+    return SENTENCES[index % len(SENTENCES)]
+
+
 def request_text(index: int) -> str:
-    """The text of the request with this number; they repeat after twelve."""
+    """Three sentences: the text of the request with this number; they repeat after twelve."""
     return " ".join(SENTENCES[(index + offset) % len(SENTENCES)] for offset in range(PER_REQUEST))

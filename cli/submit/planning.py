@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from speechmill.cli.submit.naming import extension_of, file_name, folded
+from speechmill.cli.submit.naming import extension_of, file_name
 from speechmill.cli.submit.outputs import Output
 from speechmill.cli.submit.rows import Planned, dump
 from speechmill.cli.submit.sources.gather import Gathered
@@ -35,7 +35,6 @@ def planned(gathered: Iterable[Gathered], wishes: Wishes) -> Iterator[Planned]:
         name = file_name(wishes.template, _values(position, one.label, custom_id, request))
         yield Planned(
             name=name,
-            folded=folded(name),
             custom_id=custom_id,
             position=position,
             place=item.where,
@@ -48,7 +47,7 @@ def refuse_taken(items: Iterable[Planned], state: State, output: Output) -> Iter
     """Raises BadInput for an item whose file is there already, and from elsewhere."""
     exists = output.exist()
     for one in items:
-        if not state.is_planned(one.folded) and exists(one.name):
+        if not state.is_planned(one.name) and exists(one.name):
             raise BadInput(
                 f"{one.place}: {one.name} is there already, and from elsewhere; take another --out, or say --overwrite"
             )

@@ -12,7 +12,6 @@ class Planned:
     """An item as the sources have it now. `body` is its line of a request, `place` where it stands."""
 
     name: str
-    folded: str
     custom_id: str
     position: int
     place: str

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from speechmill.cli.submit.naming import folded
 from speechmill.cli.submit.rows import Ended, Planned, Row, Window
 from speechmill.infra.errors import BadInput
 
@@ -17,7 +18,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS windows (id INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT);
 CREATE TABLE IF NOT EXISTS items (
-    folded TEXT PRIMARY KEY,
+    folded TEXT PRIMARY KEY,  -- the name, equal for names that a file system takes for the same
     name TEXT NOT NULL,
     custom_id TEXT NOT NULL,
     run INTEGER NOT NULL,
@@ -37,6 +38,7 @@ CREATE TABLE IF NOT EXISTS items (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS by_custom_id ON items (run, custom_id);
 CREATE INDEX IF NOT EXISTS by_position ON items (run, position);
+CREATE INDEX IF NOT EXISTS unsent ON items (run, position) WHERE status = 'pending' AND window IS NULL;
 CREATE INDEX IF NOT EXISTS by_window ON items (window, custom_id);
 """
 _ANEW = "status='pending', window=NULL, job=NULL, duration_ms=NULL, sha256=NULL, bytes=NULL, seed=NULL, error=NULL"
@@ -96,9 +98,8 @@ class State:
                 self._plan(item, run)
 
     def _plan(self, item: Planned, run: int) -> None:
-        known = self._db.execute(
-            "SELECT run, place, digest, status FROM items WHERE folded = ?", (item.folded,)
-        ).fetchone()
+        key = folded(item.name)
+        known = self._db.execute("SELECT run, place, digest FROM items WHERE folded = ?", (key,)).fetchone()
         if known and known[0] == run:
             raise BadInput(f"{item.place} and {known[1]} would both be written to {item.name}: see --name-template")
         values = (item.name, item.custom_id, run, item.position, item.place, item.digest, item.body)
@@ -107,14 +108,14 @@ class State:
                 self._db.execute(
                     "INSERT INTO items (name, custom_id, run, position, place, digest, body, folded) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*values, item.folded),
+                    (*values, key),
                 )
                 return
             anew = f", {_ANEW}" if known[2] != item.digest else ""
             self._db.execute(
                 "UPDATE items SET name=?, custom_id=?, run=?, position=?, place=?, digest=?, body=?"
                 f"{anew} WHERE folded=?",
-                (*values, item.folded),
+                (*values, key),
             )
         except sqlite3.IntegrityError:
             other = self._db.execute(
@@ -136,7 +137,9 @@ class State:
         """
         with self._db:
             self._db.execute("BEGIN")
-            self._db.executemany("UPDATE items SET status='pending' WHERE name=?", [(name,) for name in names])
+            self._db.executemany(
+                "UPDATE items SET status='pending' WHERE folded=?", [(folded(name),) for name in names]
+            )
             self._db.execute("UPDATE items SET body=NULL WHERE status='succeeded'")
 
     def send_again(self, window: int) -> None:
@@ -148,7 +151,7 @@ class State:
 
     def speak_again(self, name: str) -> None:
         """The farm has its audio no more."""
-        self._db.execute("UPDATE items SET window=NULL, job=NULL WHERE name=?", (name,))
+        self._db.execute("UPDATE items SET window=NULL, job=NULL WHERE folded=?", (folded(name),))
 
     def retry_failed(self) -> None:
         """What was refused, failed, cancelled or late is sent as if it were new."""
@@ -169,25 +172,25 @@ class State:
 
     def next_window(self, most: int, most_chars: int) -> Window | None:
         """The next items that nobody has sent, written down as one window."""
-        folded: list[tuple[str]] = []
+        keys: list[tuple[str]] = []
         chars = 0
         unsent = self._db.execute(
             f"SELECT folded, length(body) FROM items WHERE {_HERE} AND status='pending' AND window IS NULL "
             "AND body IS NOT NULL ORDER BY position LIMIT ?",
             (most,),
         )
-        for name, size in unsent.fetchall():
-            if folded and chars + size > most_chars:
+        for key, size in unsent.fetchall():
+            if keys and chars + size > most_chars:
                 break
-            folded.append((name,))
+            keys.append((key,))
             chars += size
-        if not folded:
+        if not keys:
             return None
         with self._db:
             self._db.execute("BEGIN")
             window = self._db.execute("INSERT INTO windows (group_id) VALUES (NULL)").lastrowid
             assert window is not None
-            self._db.executemany(f"UPDATE items SET window={window} WHERE folded=?", folded)
+            self._db.executemany(f"UPDATE items SET window={window} WHERE folded=?", keys)
         return Window(window, None)
 
     def bodies(self, window: int) -> list[str]:
@@ -219,16 +222,16 @@ class State:
             self._db.execute("BEGIN")
             self._db.executemany(
                 "UPDATE items SET status=?, job=?, duration_ms=?, sha256=?, bytes=?, seed=?, stamp=?, error=?, "
-                "body=CASE WHEN ?='succeeded' THEN NULL ELSE body END WHERE name=?",
+                "body=CASE WHEN ?='succeeded' THEN NULL ELSE body END WHERE folded=?",
                 [
                     (
                         *(one.status, one.job, one.duration_ms, one.sha256, one.bytes, one.seed, one.stamp, one.error),
-                        *(one.status, one.name),
+                        *(one.status, folded(one.name)),
                     )
                     for one in ends
                 ],
             )
-        return [next(self._rows("name = ?", one.name)) for one in ends]
+        return [next(self._rows("folded = ?", folded(one.name))) for one in ends]
 
     def stranded(self) -> list[Row]:
         """Items that can be sent no more, because their text was in a source that is not given now."""
@@ -242,8 +245,8 @@ class State:
         """Of all calls: what the manifest tells."""
         return self._rows("status <> 'pending' ORDER BY run, position")
 
-    def is_planned(self, folded: str) -> bool:
-        return self._db.execute("SELECT 1 FROM items WHERE folded=?", (folded,)).fetchone() is not None
+    def is_planned(self, name: str) -> bool:
+        return self._db.execute("SELECT 1 FROM items WHERE folded=?", (folded(name),)).fetchone() is not None
 
     def count(self) -> dict[str, int]:
         """Items of this call by status."""

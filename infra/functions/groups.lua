@@ -87,9 +87,18 @@ local function group_job_ended(root, group, job, state, has_started, now)
   end
 end
 
--- one of the group's jobs is sent again; a batch that is written down does not change, and is left by it
-local function group_job_retried(root, group, job, state, now)
+-- a group that was over is in progress again
+local function resume_group(root, group, now)
   local key = root .. ':group:' .. group
+  if OPEN[redis.call('HGET', key, 'state')] then return end
+  enter(root, group, 'in_progress', now)
+  for _, part in ipairs(GROUP_PARTS) do redis.call('PERSIST', root .. ':' .. part .. ':' .. group) end
+end
+
+-- one of the group's jobs is sent again; where it stood among the ended ones stays known, for those who read from there.
+-- A batch that is written down does not change, and is left by it.
+local function group_job_retried(root, group, job, state, now)
+  local key, ended = root .. ':group:' .. group, root .. ':ended:' .. group
   local f = redis.call('HMGET', key, 'kind', 'state')
   if not f[1] then return end
   if f[1] == 'batch' and f[2] ~= 'in_progress' then
@@ -97,12 +106,11 @@ local function group_job_retried(root, group, job, state, now)
     return
   end
   redis.call('HINCRBY', key, state, -1)
-  redis.call('ZREM', root .. ':ended:' .. group, job)
+  local place = redis.call('ZSCORE', ended, job)
+  if place then redis.call('HSETNX', root .. ':job:' .. job, 'ended_at_first', place) end
+  redis.call('ZREM', ended, job)
   redis.call('SADD', root .. ':open:' .. group, job)
-  if not OPEN[f[2]] then
-    enter(root, group, 'in_progress', now)
-    for _, part in ipairs(GROUP_PARTS) do redis.call('PERSIST', root .. ':' .. part .. ':' .. group) end
-  end
+  resume_group(root, group, now)
 end
 
 -- group, idempotency key ('' for none), s that it counts, ms until somebody is to see to the group, fields
@@ -114,7 +122,7 @@ function F.create_group(keys, args)
   local key, fields = root .. ':group:' .. group, cjson.decode(args[5])
   if redis.call('EXISTS', key) == 1 then return group end
   for field, value in pairs(fields) do redis.call('HSET', key, field, value) end
-  redis.call('HSET', key, 'created', now, 'submitted', 0, 'offset', 0)
+  redis.call('HSET', key, 'created', now, 'began', now, 'submitted', 0, 'offset', 0)
   enter(root, group, fields.kind == 'batch' and 'validating' or 'in_progress', now)
   if idem ~= '' then redis.call('SET', root .. ':idem:' .. idem, group, 'EX', args[3]) end
   if fields.kind == 'batch' then redis.call('ZADD', root .. ':batches:' .. fields.project, 0, group) end
@@ -164,6 +172,23 @@ function F.close_group(keys, args)
   hasten_group(root, group, now)
   settle_group(root, group, now)
   return 'ok'
+end
+
+-- group, how (cancelled expired): lines that have ended so before they became jobs may become jobs after all, with the
+-- whole of their time before them -> how many these are
+function F.reopen_group(keys, args)
+  local root, group, how, now = keys[1], args[1], args[2], now_ms()
+  local key = root .. ':group:' .. group
+  local f = redis.call('HMGET', key, 'closed', 'state', 'total', 'rejected', 'submitted')
+  if f[1] ~= how or f[2] == 'cancelling' then return 0 end
+  local lines = tonumber(f[3]) - tonumber(f[4]) - tonumber(f[5])
+  redis.call('HINCRBY', key, how, -lines)
+  redis.call('HDEL', key, 'closed')
+  redis.call('HSET', key, 'began', now)
+  if lines == 0 then return 0 end
+  resume_group(root, group, now)
+  redis.call('ZADD', root .. ':tending', now, group)
+  return lines
 end
 
 -- most, lease ms -> groups that somebody is to see to, each answered once in a lease

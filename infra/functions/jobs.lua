@@ -50,10 +50,11 @@ local function dispatch(root, model, class, stage, now)
 end
 
 local function enqueue(root, job, now)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'first', 'timeout_ms', 'counted')
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'first', 'timeout_ms', 'counted',
+    'left_ms')
   local pool = pool_of(f[1], f[4])
   local ring = root .. ':projects:' .. pool .. ':' .. f[2]
-  redis.call('ZADD', root .. ':live', now + tonumber(f[5]), job)
+  redis.call('ZADD', root .. ':live', now + tonumber(f[7] or f[5]), job)
   if f[6] == '1' then redis.call('HINCRBY', root .. ':projectlive', f[3], 1) end
   redis.call('ZADD', root .. ':queued:' .. f[1], now, job)
   redis.call('RPUSH', root .. ':backlog:' .. pool .. ':' .. f[2] .. ':' .. f[3], job)
@@ -84,7 +85,7 @@ local RECORD = {'job', 'tasks', 'segments', 'owned', 'asked'}
 
 -- how long the record of an ended job stays, and its place in the project's list
 local function let_lapse(root, job, seconds, now)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'project', 'counted')
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'project', 'listed')
   for _, part in ipairs(RECORD) do redis.call('EXPIRE', root .. ':' .. part .. ':' .. job, seconds) end
   if f[2] == '1' then redis.call('ZADD', root .. ':lapses', now + tonumber(seconds) * 1000, f[1] .. '/' .. job) end
 end
@@ -97,10 +98,24 @@ local function strike_lapsed(root, now, most)
   end
 end
 
+-- what was made for nobody who waited counts in its key's quotas, in the periods in which it was asked for
+local function account_audio(root, job)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'account', 'samples', 'request')
+  local samples = tonumber(f[2] or 0)
+  if not f[1] or samples == 0 then return end
+  local audio_ms, name = math.floor(samples * 1000 / cjson.decode(f[3]).sample_rate + 0.5), nil
+  for part in string.gmatch(f[1], '%S+') do
+    local quota = root .. ':quota:' .. (name or '') .. ':' .. part
+    if name and redis.call('EXISTS', quota) == 1 then redis.call('HINCRBY', quota, 'audio_ms', audio_ms) end
+    name = name or part
+  end
+end
+
 -- the job is over: nothing of it can be claimed, renewed or committed any more
 local function terminate(root, job, state, now)
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s', 'counted', 'only', 'group_id', 'started')
+  local f = redis.call('HMGET', key, 'model', 'project', 'notify', 'retention_s', 'counted', 'only', 'group_id', 'started',
+    'listed')
   withdraw(root, job)
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
     local _, _, _, stage = split_task(task)
@@ -113,8 +128,9 @@ local function terminate(root, job, state, now)
     redis.call('HDEL', root .. ':projectlive', f[2])
   end
   if f[6] and redis.call('GET', root .. ':idem:' .. f[6]) == job then redis.call('DEL', root .. ':idem:' .. f[6]) end
+  account_audio(root, job)
   if f[7] then group_job_ended(root, f[7], job, state, f[8], now) end
-  announce_end(root, job, state, f[3] == '1' or (f[5] == '1' and is_listening(root, f[2])))
+  announce_end(root, job, state, f[3] == '1' or (f[9] == '1' and is_listening(root, f[2])))
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
     redis.call('EXPIRE', root .. ':task:' .. task, f[4])
   end
@@ -183,7 +199,7 @@ function F.submit(keys, args)
   if record.line then line_submitted(root, record.group_id, job, record.line, record.line_end) end
   record.line, record.line_end = nil, nil
   for field, value in pairs(record) do redis.call('HSET', key, field, value) end
-  if record.counted == 1 then redis.call('ZADD', root .. ':jobs:' .. record.project, now, job) end
+  if record.listed == 1 then redis.call('ZADD', root .. ':jobs:' .. record.project, now, job) end
   redis.call('HSET', key, 'state', 'queued', 'take', 1, 'version', 1, 'created', now, 'segments', #args - 6,
     'next', 0, 'joined', 0, 'waiting', 0, 'first', cjson.decode(record.stages)[1])
   for i = 7, #args do redis.call('HSET', root .. ':segments:' .. job, i - 7, args[i]) end
@@ -218,7 +234,8 @@ function F.retry(keys, args)
   redis.call('DEL', root .. ':tasks:' .. job, root .. ':owned:' .. job)
   redis.call('ZREM', root .. ':dead', job)
   redis.call('ZREM', root .. ':lapses', f[3] .. '/' .. job)
-  redis.call('HDEL', key, 'error', 'finished', 'started', 'first_audio', 'attempt', 'dead_task', 'samples')
+  redis.call('HDEL', key, 'error', 'finished', 'started', 'first_audio', 'attempt', 'dead_task', 'samples', 'left_ms',
+    'lost_with')
   if args[2] ~= '' then redis.call('HSET', key, 'request', args[2]) end
   redis.call('HSET', key, 'state', 'queued', 'take', tonumber(f[2]) + 1, 'next', 0, 'joined', 0, 'waiting', 0)
   redis.call('HINCRBY', key, 'version', 1)

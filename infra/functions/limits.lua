@@ -1,6 +1,7 @@
 -- What an API key may use: rates per minute, quotas per day and month, and seats that are taken at the same time.
 
--- a bucket that holds at most a minute's worth and fills evenly
+-- a bucket that holds at most a minute's worth and fills evenly; who wants more than that takes it from a full one, and
+-- what follows waits for longer
 local function level(key, name, per_minute, now)
   local f = redis.call('HMGET', key, name, name .. '_at')
   local held = tonumber(f[1] or per_minute)
@@ -10,7 +11,7 @@ end
 local function bucket(key, name, per_minute, cost, now)
   if per_minute == 0 then return {limit = 0, short = false} end
   local held = level(key, name, per_minute, now)
-  return {limit = per_minute, held = held, cost = cost, name = name, short = held < cost,
+  return {limit = per_minute, held = held, cost = cost, name = name, short = held < math.min(cost, per_minute),
     wait = math.ceil((math.min(cost, per_minute) - held) * 60000 / per_minute)}
 end
 
@@ -18,7 +19,9 @@ local function draw(key, taken, now)
   if taken.limit == 0 then return end
   taken.held = taken.held - taken.cost
   redis.call('HSET', key, taken.name, tostring(taken.held), taken.name .. '_at', now)
-  redis.call('PEXPIRE', key, 120000)
+  local full_ms = math.ceil((taken.limit - taken.held) * 60000 / taken.limit) + 60000
+  redis.call('PEXPIRE', key, full_ms, 'NX')
+  redis.call('PEXPIRE', key, full_ms, 'GT')
 end
 
 local function remaining(taken)
@@ -42,7 +45,7 @@ function F.charge(keys, args)
     local most_characters, most_audio_ms = tonumber(args[i + 2]), tonumber(args[i + 3]) * 1000
     local over = most_characters > 0 and tonumber(used[1] or 0) + tonumber(args[3]) > most_characters
     over = over or (most_audio_ms > 0 and tonumber(used[2] or 0) >= most_audio_ms)
-    if verdict == 'ok' and over and tonumber(args[2]) > 0 then verdict, wait = 'quota', tonumber(args[i + 1]) * 1000 end
+    if verdict == 'ok' and over and (tonumber(args[2]) > 0 or tonumber(args[3]) > 0) then verdict, wait = 'quota', tonumber(args[i + 1]) * 1000 end
   end
   if verdict == 'ok' then
     draw(key, requests, now)

@@ -8,11 +8,13 @@ local function is_in(list, wanted)
 end
 
 local function matches(root, job, wanted)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'state', 'model', 'group_id', 'custom_id', 'metadata')
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'state', 'model', 'group_id', 'custom_id', 'metadata',
+    'dead_task')
   if not f[1] then return false end
   for i, name in ipairs({'status', 'model', 'group_id', 'custom_id'}) do
     if not is_in(wanted[name], f[i]) then return false end
   end
+  if wanted.dead and not f[6] then return false end
   if not next(wanted.metadata) then return true end
   local metadata = cjson.decode(f[5] or '{}')
   for name, value in pairs(wanted.metadata) do
@@ -51,6 +53,14 @@ function F.list_jobs(keys, args)
   end
   if #entries == 2 * SCANNED then answer[2] = entries[#entries - 1] end
   return answer
+end
+
+-- s, then jobs…: records of ended jobs that nobody will ask for go by then
+function F.fade_jobs(keys, args)
+  for i = 2, #args do
+    for _, part in ipairs(RECORD) do redis.call('EXPIRE', keys[1] .. ':' .. part .. ':' .. args[i], args[1], 'LT') end
+  end
+  return 'ok'
 end
 
 -- job, force ('1' ends it first) -> ok running unknown

@@ -15,17 +15,21 @@ local function count_attempt(root, task, job, problem, now)
   local key = root .. ':task:' .. task
   local attempts = redis.call('HINCRBY', key, 'attempts', 1)
   redis.call('HSET', key, 'solo', 1)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'max_attempts', 'attempt')
-  if attempts < tonumber(f[1]) then
-    redis.call('HSET', root .. ':job:' .. job, 'attempt', math.max(attempts + 1, tonumber(f[2] or 1)))
-    redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
-    return false
-  end
+  if attempts < tonumber(redis.call('HGET', root .. ':job:' .. job, 'max_attempts')) then return false end
   redis.call('ZADD', root .. ':dead', now, job)
   end_job(root, job, 'failed', problem, now)
   redis.call('HSET', root .. ':job:' .. job, 'dead_task', task)
   let_lapse(root, job, DEAD_S, now)
   return true
+end
+
+-- as clients see it; a worker that is lost with several tasks of the job is one attempt ('' for one that is not lost)
+local function tell_attempt(root, job, lost)
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'lost_with', 'attempt')
+  if lost ~= '' and f[1] == lost then return end
+  redis.call('HSET', key, 'lost_with', lost, 'attempt', tonumber(f[2] or 1) + 1)
+  redis.call('HINCRBY', key, 'version', 1)
 end
 
 local function again(root, task, job, stage)
@@ -34,9 +38,9 @@ local function again(root, task, job, stage)
 end
 
 -- classes with something ready: those whose oldest entry has aged go first, then the one with the least virtual time
-local function classes_in_order(root, pool, now)
+local function classes_in_order(root, pool, only, now)
   local waiting = {}
-  for rank, class in ipairs(CLASSES) do
+  for rank, class in ipairs(only and {only} or CLASSES) do
     local head = redis.call('XRANGE', root .. ':ready:' .. pool .. ':' .. class, '-', '+', 'COUNT', 1)[1]
     if head then
       local aged = now - tonumber(string.match(head[1], '^%d+')) > AGED_MS
@@ -107,8 +111,8 @@ local function take_entry(root, pool, class, version, open_slots)
 end
 
 -- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
-local function pick(root, pool, version, open_slots, now)
-  local waiting = classes_in_order(root, pool, now)
+local function pick(root, pool, version, open_slots, only, now)
+  local waiting = classes_in_order(root, pool, only, now)
   for _, candidate in ipairs(waiting) do
     local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
     if task then charge(root, pool, candidate, waiting) end
@@ -116,7 +120,8 @@ local function pick(root, pool, version, open_slots, now)
   end
 end
 
--- pool, worker, nonce, lease ms, version, open slots -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
+-- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted (none for any)
+-- -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
 function F.claim(keys, args)
   local root, pool, worker, nonce = keys[1], args[1], args[2], args[3]
   local lease_ms, version, open_slots = tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
@@ -131,7 +136,7 @@ function F.claim(keys, args)
   local now = now_ms()
   local model, pool_stage = string.match(pool, '^(.*)/([^/]+)$')
   if model ~= 'farm' then for _, class in ipairs(CLASSES) do dispatch(root, model, class, pool_stage, now) end end
-  local task, alone = pick(root, pool, version, open_slots, now)
+  local task, alone = pick(root, pool, version, open_slots, args[7], now)
   if alone then return {'alone'} end
   if not task then return {'none'} end
   local job, take, segment, stage = split_task(task)
@@ -192,7 +197,10 @@ function F.handback(keys, args)
     settle_cancelled(root, job, now)
     return verdict
   end
-  if args[3] ~= '' and count_attempt(root, task, job, args[3], now) then return 'failed' end
+  if args[3] ~= '' then
+    if count_attempt(root, task, job, args[3], now) then return 'failed' end
+    tell_attempt(root, job, '')
+  end
   again(root, task, job, stage)
   return 'ok'
 end
@@ -261,6 +269,7 @@ local function reap_lease(root, task, now, ended)
   else
     redis.call('HSET', key, 'mark', f[1])
   end
+  tell_attempt(root, job, redis.call('HGET', key, 'worker'))
   again(root, task, job, stage)
 end
 

@@ -96,9 +96,3 @@ def combine(parts: Tensor, pulses: Tensor, noise: Tensor) -> Tensor:
     noise.mul_(ln[:, None])
     real, imaginary = noise[:, 0].addcmul_(lr, cos[:, 1]), noise[:, 1].addcmul_(lr, sin[:, 1])
     return voice.add_(torch.complex(real, imaginary))
-
-
-def to_s16(samples: Tensor) -> bytes:
-    """float32 → s16le: ×32768, half to even, saturating, NaN → 0."""
-    scaled = (samples * 32768).round_().nan_to_num_(nan=0.0).clamp_(-32768, 32767)
-    return scaled.short().numpy().astype("<i2").tobytes()

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speechmill.models.common.pcm import to_s16
 from speechmill.models.hibari import codes
 from speechmill.models.hibari.decoder import Decoder
 from speechmill.models.hibari.playback import Playback, advance
 from speechmill.models.hibari.prosody import Prosody
-from speechmill.models.hibari.signal import HOP, NoiseKey, to_s16
+from speechmill.models.hibari.signal import HOP, NoiseKey
 from speechmill.models.hibari.text import Reader, Utterance
 from speechmill.models.hibari.weights import load_weights
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import re
+import time
 from typing import Any
 
 import httpx
@@ -13,6 +14,8 @@ from speechmill.api.batches import finish, prepare
 from speechmill.api.batches.tending import tend
 from speechmill.configs.settings import ApiKey, KeyLimits
 from speechmill.infra.errors import StoreUnavailable
+from speechmill.infra.groups import job_of
+from speechmill.infra.keys import new_id
 from speechmill.infra.webhooks import new_endpoint, put_endpoint
 
 from .bulk import PCM, work
@@ -182,8 +185,9 @@ def test_batches_are_listed_newest_first_page_by_page(bench: Bench) -> None:
         rest = (await ask(bench, "GET", f"{BATCHES}?after={page['last_id']}")).json()
         assert [one["id"] for one in rest["data"]] == [min(made)]
         assert not rest["has_more"]
-        wrong = await ask(bench, "GET", f"{BATCHES}?after=x")
-        assert error_of(wrong) == (400, "invalid_cursor", "after")
+        for after in ("x", "", f"batch_{new_id('job').removeprefix('job_')}"):
+            wrong = await ask(bench, "GET", f"{BATCHES}?after={after}")
+            assert error_of(wrong) == (400, "invalid_cursor", "after")
 
     bench.run(talk)
 
@@ -225,7 +229,7 @@ def test_lines_that_are_not_run_within_a_day_expire(bench: Bench) -> None:
         batch = await create(bench, line("a"), line("b"), line("c"))
         await tend(bench.farm, batch)
         work(bench)
-        bench.client.server("control").hincrby(bench.client.keys.group(batch), "created", -86_401_000)
+        bench.client.server("control").hincrby(bench.client.keys.group(batch), "began", -86_401_000)
         await tend(bench.farm, batch)
         done = await shown(bench, batch)
         assert (done["status"], done["request_counts"]) == ("expired", {"total": 3, "completed": 1, "failed": 2})
@@ -235,7 +239,7 @@ def test_lines_that_are_not_run_within_a_day_expire(bench: Bench) -> None:
             ("c", "batch_expired"),
         }
         late = await create(bench, line("a"))
-        bench.client.server("control").hincrby(bench.client.keys.group(late), "created", -86_401_000)
+        bench.client.server("control").hincrby(bench.client.keys.group(late), "began", -86_401_000)
         await tend(bench.farm, late)
         assert (await shown(bench, late))["status"] == "expired"
 
@@ -284,6 +288,55 @@ def test_the_end_of_a_batch_is_told_and_its_lines_are_no_visible_group(bench: Be
         assert [(one["id"], one["status"]) for one in told] == [(batch, "completed")]
         hidden = await ask(bench, "GET", f"/v1/audio/job_groups/{batch}")
         assert error_of(hidden) == (404, "job_not_found", None)
+
+    bench.run(talk)
+
+
+def test_the_lines_of_a_batch_are_no_jobs_of_their_own(bench: Bench) -> None:
+    endpoint = new_endpoint("default", "n", "https://example.com/", ("audio.job.succeeded",), 1.0)
+    assert bench.client.run(put_endpoint(endpoint)) == "ok"
+
+    async def talk() -> None:
+        batch = await create(bench, line("a"))
+        await tend(bench.farm, batch)
+        job = job_of(batch, 1)
+        assert (await ask(bench, "GET", "/v1/audio/jobs")).json()["data"] == []
+        for method, path in (("GET", job), ("DELETE", f"{job}?force=true"), ("POST", f"{job}/cancel")):
+            hidden = await ask(bench, method, f"/v1/audio/jobs/{path}")
+            assert error_of(hidden) == (404, "job_not_found", None)
+        work(bench)
+        await tend(bench.farm, batch)
+        assert (await shown(bench, batch))["request_counts"]["completed"] == 1
+        entries = bench.client.server("control").xrange(bench.client.keys.outbox())
+        assert {entry[b"type"] for _, entry in entries} == {b"batch.completed"}
+        assert bench.client.server("control").ttl(bench.client.keys.job(job)) <= finish.LINGER_S
+
+    bench.run(talk)
+
+
+def test_a_batch_waits_for_the_rates_of_its_key(bench: Bench) -> None:
+    bench.settings.auth.enabled = True
+    limits = KeyLimits(requests_per_minute=2, characters_per_minute=100)
+    bench.settings.auth.keys = [ApiKey(key="sk-a", name="a", project="a", limits=limits)]
+    key = {"Authorization": "Bearer sk-a"}
+
+    async def talk() -> None:
+        first = await create(bench, line("a", "x" * 90), headers=key)
+        second = await create(bench, line("a", "x" * 400), headers=key)
+        file = await upload(bench, json.dumps(line("a")).encode(), **key)
+        body = {"input_file_id": file, "endpoint": URL, "completion_window": "24h"}
+        assert error_of(await ask(bench, "POST", BATCHES, body, **key)) == (429, "rate_limit_exceeded", None)
+        await tend(bench.farm, first)
+        await tend(bench.farm, second)
+        states = [(await ask(bench, "GET", f"{BATCHES}/{one}", **key)).json()["status"] for one in (first, second)]
+        assert states == ["in_progress", "validating"]
+        server, keys = bench.client.server("control"), bench.client.keys
+        assert server.zscore(f"{keys.root}:tending", second) > time.time() * 1000 + 30_000
+        rates = server.keys(f"{keys.root}:rate:*")
+        server.delete(*rates)  # as if minutes had gone by
+        await tend(bench.farm, second)
+        assert (await ask(bench, "GET", f"{BATCHES}/{second}", **key)).json()["status"] == "in_progress"
+        assert float(server.hget(rates[0], "characters") or 0) < -200  # what follows waits for longer
 
     bench.run(talk)
 

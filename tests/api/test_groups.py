@@ -14,7 +14,7 @@ from speechmill.configs.settings import ApiKey, KeyLimits
 from speechmill.infra.groups import job_of
 from speechmill.infra.webhooks import new_endpoint, put_endpoint
 
-from .bulk import PCM, work
+from .bulk import FRAMES, PCM, work
 from .test_farm import Bench
 from .test_jobs import ask, error_of
 
@@ -89,8 +89,28 @@ def test_results_go_on_behind_the_last_that_is_known(bench: Bench) -> None:
         for at, job in enumerate(known):
             behind = await lines(bench, made["id"], f"?after={job}")
             assert [line["job_id"] for line in behind] == known[at + 1 :]
-        wrong = await group(bench, made["id"], "/results?after=job_01JEXAMPLE")
-        assert error_of(wrong) == (400, "invalid_cursor", "after")
+        for wrong in ("job_01JEXAMPLE", "", "3", "1.x", job_of(made["id"], 4)):
+            answer = await group(bench, made["id"], f"/results?after={wrong}")
+            assert error_of(answer) == (400, "invalid_cursor", "after")
+
+    bench.run(talk)
+
+
+def test_a_reader_of_results_misses_nothing_when_the_job_it_stands_behind_is_sent_again(bench: Bench) -> None:
+    async def talk() -> None:
+        made = await create(bench, 3)
+        work(bench, lambda text: "0" in text)
+        first = await lines(bench, made["id"])
+        failed = next(line for line in first if line["custom_id"] == "c-0")
+        at = first.index(failed)
+        await group(bench, made["id"], "/retry", "POST")
+        for after in (failed["job_id"], failed["cursor"]):
+            assert await lines(bench, made["id"], f"?after={after}") == first[at + 1 :]
+        work(bench)
+        for after in (failed["job_id"], failed["cursor"]):
+            behind = await lines(bench, made["id"], f"?after={after}")
+            assert [line["custom_id"] for line in behind] == [*(line["custom_id"] for line in first[at + 1 :]), "c-0"]
+        assert await lines(bench, made["id"], f"?after={behind[-1]['cursor']}") == []
 
     bench.run(talk)
 
@@ -201,6 +221,74 @@ def test_what_is_left_of_a_group_is_cancelled(bench: Bench) -> None:
         assert (await group(bench, made["id"], "/cancel", "POST")).status_code == 200
         await tend(bench.farm, made["id"])
         assert work(bench) == []
+        told = await lines(bench, made["id"])
+        assert sorted(line["custom_id"] for line in told) == [f"c-{number}" for number in range(10)]
+        assert {line["error"]["code"] for line in told[4:]} == {"job_cancelled"}
+        for at, line in enumerate(told):
+            for after in (line["cursor"], line["job_id"]):
+                assert await lines(bench, made["id"], f"?after={after}") == told[at + 1 :]
+
+    bench.run(talk)
+
+
+def test_a_cancelled_group_is_resumed_with_all_of_its_time_before_it(bench: Bench) -> None:
+    bench.settings.limits.bulk_window = 4
+
+    async def talk() -> None:
+        made = await create(bench, 10)
+        bench.client.server("control").hincrby(bench.client.keys.group(made["id"]), "began", -86_000_000)
+        work(bench)
+        await tend(bench.farm, made["id"])
+        await group(bench, made["id"], "/cancel", "POST")
+        known = (await lines(bench, made["id"]))[3]["cursor"]
+        path = f"/v1/audio/job_groups/{made['id']}/retry"
+        wrong = await ask(bench, "POST", path, {"states": ["succeeded"]})
+        assert error_of(wrong)[:2] == (400, "invalid_value")
+        assert error_of(await ask(bench, "POST", path, {"states": ["failed"]}))[1] == "job_not_retryable"
+        again = await ask(bench, "POST", path, {"states": ["cancelled"]})
+        assert (again.status_code, again.json()["status"]) == (202, "in_progress")
+        while work(bench):
+            await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 10, "succeeded": 10}
+        assert (await group(bench, made["id"])).json()["status"] == "completed"
+        behind = await lines(bench, made["id"], f"?after={known}")
+        assert sorted(line["custom_id"] for line in behind) == [f"c-{number}" for number in range(4, 10)]
+
+    bench.run(talk)
+
+
+def test_a_job_of_a_group_that_is_sent_again_has_its_whole_deadline(bench: Bench) -> None:
+    async def talk() -> None:
+        bench.settings.limits.bulk_window = 1
+        made = await create(bench, 2)
+        bench.client.server("control").hincrby(bench.client.keys.group(made["id"]), "began", -86_000_000)
+        work(bench)
+        await tend(bench.farm, made["id"])  # the second line has 400 s left
+        live = bench.client.keys.live()
+        job = job_of(made["id"], 2)
+        scores = [bench.client.server("control").zscore(live, job)]
+        work(bench, lambda _: True)
+        await ask(bench, "POST", f"{JOBS}/{job}/retry")
+        scores.append(bench.client.server("control").zscore(live, job))
+        assert scores[1] - scores[0] == pytest.approx(86_000_000, abs=60_000)
+
+    bench.run(talk)
+
+
+def test_audio_that_nobody_waits_for_counts_in_its_keys_quota_when_it_is_made(bench: Bench) -> None:
+    bench.settings.auth.enabled = True
+    limits = KeyLimits(audio_seconds_per_day=1)
+    bench.settings.auth.keys = [ApiKey(key="sk-a", name="a", project="a", limits=limits)]
+    key = {"Authorization": "Bearer sk-a"}
+    many = 1 + 1000 // (FRAMES // 24)  # milliseconds
+
+    async def talk() -> None:
+        for number in range(many):
+            answer = await ask(bench, "POST", JOBS, {"requests": [{"request": HI}]}, **key)
+            assert answer.status_code == 202, number
+            work(bench)
+        refused = await ask(bench, "POST", JOBS, {"requests": [{"request": HI}]}, **key)
+        assert error_of(refused) == (429, "quota_exceeded", None)
 
     bench.run(talk)
 
@@ -240,7 +328,7 @@ def test_a_line_whose_deadline_has_passed_expires(bench: Bench) -> None:
     async def talk() -> None:
         made = await create(bench, 3)
         # as if it had been made two days ago
-        bench.client.server("control").hincrby(bench.client.keys.group(made["id"]), "created", -2 * 86_400_000)
+        bench.client.server("control").hincrby(bench.client.keys.group(made["id"]), "began", -2 * 86_400_000)
         await tend(bench.farm, made["id"])
         assert await counts(bench, made["id"]) == {"total": 3, "expired": 2, "queued": 1}
         work(bench)

@@ -24,6 +24,7 @@ from speechmill.infra.protocol import (
     emit,
     end_job,
     fence,
+    handback,
     reap,
     seal,
     submit,
@@ -35,6 +36,7 @@ from .test_farm import Bench
 JOBS = "/v1/audio/jobs"
 PCM = bytes(range(256)) * 100
 FRAMES = len(PCM) // 2
+FAILURE = '{"code": "generation_failed", "message": "it went wrong"}'
 TOKEN = "1:test"  # noqa: S105  the claim that may write
 
 
@@ -125,6 +127,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"request": HI, "ttl_seconds": "60"}, "invalid_type", "ttl_seconds"),
     ({"request": HI, "deadline_seconds": 0}, "invalid_value", "deadline_seconds"),
     ({"request": HI, "max_attempts": 11}, "invalid_value", "max_attempts"),
+    ({"request": HI, "webhook": {"url": "https://a.example/", "events": []}}, "invalid_value", "webhook.events"),
     ({"request": HI, "max_attempts": True}, "invalid_type", "max_attempts"),
     ({"request": HI, "priority": "high"}, "invalid_value", "priority"),
     ({"request": HI, "custom_id": ""}, "invalid_value", "custom_id"),
@@ -239,7 +242,7 @@ def test_many_wait_for_news_on_one_connection_and_all_of_them_hear_it(bench: Ben
         answers = [answer.json() for answer in await asyncio.gather(*waiting)]
         assert {answer["status"] for answer in answers} == {"running"}
         assert not for_end.done()
-        bench.client.run(end_job(job, "failed", '{"code": "generation_failed", "message": "it went wrong"}'))
+        bench.client.run(end_job(job, "failed", FAILURE))
         ended = (await for_end).json()
         assert (ended["status"], ended["queue"]) == ("failed", None)
         error = {"code": "generation_failed", "type": "server_error", "retryable": True}
@@ -313,6 +316,27 @@ def test_a_list_holds_what_is_asked_for(bench: Bench) -> None:
         at = (await ask(bench, "GET", f"{JOBS}/{a}")).json()["created_at"]
         assert await found(f"created_after={at - 1}&created_before={at + 60}") == {a, b, c}
         assert await found(f"created_before={at}") == await found(f"created_after={at + 60}") == set()
+
+    bench.run(talk)
+
+
+def test_dead_letters_are_the_jobs_that_were_given_up_on_until_they_are_sent_again(bench: Bench) -> None:
+    async def found(query: str) -> list[str]:
+        return [job["id"] for job in (await ask(bench, "GET", f"{JOBS}?{query}")).json()["data"]]
+
+    async def talk() -> None:
+        dead = await create(bench, custom_id="a", max_attempts=1)
+        claimed = bench.client.run(claim("hibari/prosody", "w", new_id("n"), 60_000, 0))
+        assert not isinstance(claimed, str)
+        bench.client.run(handback(claimed.task, claimed.token, FAILURE))
+        failed, queued = await create(bench), await create(bench)
+        bench.client.run(end_job(failed, "failed", FAILURE))
+        assert await found("status=failed") == [failed, dead]
+        assert await found("dead=true") == await found("dead=true&custom_id=a") == [dead]
+        assert await found("dead=true&custom_id=b") == []
+        assert await found("dead=false") == [queued, failed, dead]
+        assert (await ask(bench, "POST", f"{JOBS}/{dead}/retry")).status_code == 202
+        assert await found("dead=true") == []
 
     bench.run(talk)
 
@@ -430,7 +454,7 @@ def test_the_audio_comes_by_redirect_or_as_bytes_and_ranges(bench: Bench) -> Non
 def test_a_job_without_audio_says_why(bench: Bench) -> None:
     async def talk() -> None:
         job = await create(bench)
-        bench.client.run(end_job(job, "failed", '{"code": "generation_failed", "message": "it went wrong"}'))
+        bench.client.run(end_job(job, "failed", FAILURE))
         answer = await ask(bench, "GET", f"{JOBS}/{job}/audio")
         assert error_of(answer) == (409, "result_not_ready", None)
         assert "it went wrong" in answer.json()["error"]["message"]
@@ -491,8 +515,13 @@ def test_what_has_left_the_log_comes_from_the_stored_result(bench: Bench, audio_
         for frame in (0, 1, 4321, FRAMES - 1, FRAMES):
             heard = await ask(bench, "GET", f"{JOBS}/{job}/stream?from_frame={frame}")
             assert heard.content == PCM[2 * frame :]
-        beyond = await ask(bench, "GET", f"{JOBS}/{job}/stream?from_frame={FRAMES + 1}")
+        path = f"{JOBS}/{job}/stream"
+        beyond = await ask(bench, "GET", f"{path}?from_frame={FRAMES + 1}")
         assert error_of(beyond) == (416, "range_not_satisfiable", "from_frame")
+        beyond = await ask(bench, "GET", path, **{"Last-Event-ID": str(FRAMES + 1)})
+        assert error_of(beyond) == (416, "range_not_satisfiable", "Last-Event-ID")
+        refused = await ask(bench, "GET", path, Accept="text/event-stream;q=0, audio/*")
+        assert refused.headers["content-type"] == "audio/pcm"
 
     bench.run(talk)
 

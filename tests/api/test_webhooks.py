@@ -253,7 +253,7 @@ def test_a_rotated_secret_signs_beside_the_old_one_or_in_its_place(office: Offic
             body = {"keep_old_secret_active_for_24_hours": keep}
             rotated = (await http.post(f"{path}/rotate_secret", json=body)).json()
             assert rotated["signing_secret"] != made["signing_secret"]
-            await http.post(f"{path}/test", json={})
+            await http.post(f"{path}/test")
             received = receiver.next()
             verify(rotated["signing_secret"], received.headers, received.body, time.time())
             assert len(received.headers["webhook-signature"].split()) == 1 + keep
@@ -271,7 +271,7 @@ def test_the_project_s_own_secret_is_told_when_it_is_rotated(office: Office) -> 
         answer = (await http.post("/webhook_secret/rotate", json=body)).json()
         assert answer["object"] == "webhook_secret"
         assert project_secrets(office.client, "a").active(time.time()) == (answer["signing_secret"], before)
-        other = (await http.post("/webhook_secret/rotate", json={}, headers=key("b"))).json()
+        other = (await http.post("/webhook_secret/rotate", headers=key("b"))).json()
         assert project_secrets(office.client, "b").active(time.time()) == (other["signing_secret"],)
 
     office.run(talk)

@@ -2,11 +2,17 @@
 
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 from .values import Variables
 
-ABSENT = object()
+
+class _Missing(Enum):
+    ABSENT = "absent"
+
+
+ABSENT = _Missing.ABSENT
 """Stands for a key that is not there."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speechmill.models.card import ModelCard
-from speechmill.models.registry import cards, has_engine, load_stage
+from speechmill.models.registry import cards, load_stage
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
 from speechmill.models.tone import stages as tone
 
@@ -20,9 +20,9 @@ def options(card: ModelCard, name: str) -> StageOptions:
 
 @cache
 def loaded(model: str, name: str) -> Stage:
-    """By the family's engine, or as a tone where it has none."""
+    """By the family's engine, or as a tone where it has none or no weights."""
     card = cards()[model]
-    load = load_stage if has_engine(card) else tone.load
+    load = load_stage if card.own_weights else tone.load
     return load(card, name, options(card, name))
 
 

@@ -1,16 +1,19 @@
 """The families' cards against the tables of the speech API, and how a card is read."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from speechmill.models.card import ModelCard, read_cards
-from speechmill.models.registry import cards, served
+from speechmill.models.checkpoints import find_checkpoint, recognise
+from speechmill.models.registry import cards, require, served
 
 QWEN = "Qwen/Qwen3-TTS-12Hz-"
 PRESET, DESIGN, BASE = f"{QWEN}1.7B-CustomVoice", f"{QWEN}1.7B-VoiceDesign", f"{QWEN}1.7B-Base"
+FISH = "fishaudio/s2-pro"
 SAMPLER = {"temperature", "top_p", "top_k", "repetition_penalty"}
 AUK_EXTRA = {"num_inference_steps", "guidance_scale", "sway", "t_grid", "vae_sample"}
 
@@ -29,7 +32,7 @@ ROWS = {
     "auk": row(24_000, "none", "optional/none", instructions="optional", budget=0, extra=AUK_EXTRA),
     "auk-flash": row(24_000, "none", "optional/none", instructions="optional", budget=0, extra=AUK_EXTRA),
     "FunAudioLLM/Fun-CosyVoice3-0.5B-2512": row(24_000, "optional u", "required/required", budget=2048),
-    "fishaudio/s2-pro": row(44_100, "optional bu", "optional/with_ref_audio"),
+    FISH: row(44_100, "optional bu", "optional/with_ref_audio"),
     "nineninesix/gepard-1.0": row(22_050, "optional b", "none/none", "none", extra=set()),
     "bosonai/higgs-audio-v2-generation-3B-base": row(
         24_000,
@@ -172,9 +175,38 @@ def test_a_card_that_contradicts_itself_is_refused(changes: dict[str, Any], mess
         read_cards(family(id="a", **changes))
 
 
-def test_an_unknown_model_and_one_without_an_engine_are_told_in_one_line() -> None:
+def test_an_unknown_model_and_one_that_nothing_computes_are_told_in_one_line() -> None:
     with pytest.raises(LookupError, match=r"^unknown model 'nobody'; known: .*hibari"):
-        served(["hibari", "nobody"], stand_in=True)
+        served(["hibari", "nobody"])
     with pytest.raises(LookupError, match=rf"^model '{PRESET}' has a card but no engine.*test\.stand_in"):
-        served(["hibari", PRESET], stand_in=False)
-    assert [found.id for found in served(["hibari", PRESET], stand_in=True)] == ["hibari", PRESET]
+        require(cards()[PRESET], Path("checkpoint"))
+    with pytest.raises(LookupError, match=rf'^model \'{FISH}\' needs its checkpoint: .* checkpoints\."{FISH}"'):
+        require(cards()[FISH], None)
+    require(cards()[FISH], Path("checkpoint"))
+    require(cards()["hibari"], None)
+
+
+def test_a_checkpoint_is_found_by_name_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert find_checkpoint(FISH, {}) is None
+    folder = tmp_path / "models--fishaudio--s2-pro"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc")
+    assert find_checkpoint(FISH, {}) is None
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    assert find_checkpoint(FISH, {}) == folder / "snapshots" / "abc"
+    assert find_checkpoint(FISH, {FISH: Path("mine")}) == Path("mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [('{"model_type": "fish_qwen3_omni"}', FISH), ('{"model_type": "bert"}', "")]
+)
+def test_a_folder_tells_which_model_it_is_a_checkpoint_of(tmp_path: Path, content: str, found: str) -> None:
+    with pytest.raises(LookupError, match="holds no checkpoint"):
+        recognise(tmp_path)
+    (tmp_path / "config.json").write_text(content)
+    if found:
+        assert recognise(tmp_path) == found
+    else:
+        with pytest.raises(LookupError, match=r"a checkpoint of 'bert'.*known: .*fish_qwen3_omni"):
+            recognise(tmp_path)

@@ -11,11 +11,12 @@ from hibari import Hibari
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechmill.models.common.pcm import to_s16
 from speechmill.models.common.spectral import OverlapAdd
 from speechmill.models.hibari import codes
 from speechmill.models.hibari.decoder import BINS, Decoder
 from speechmill.models.hibari.prosody import Prosody
-from speechmill.models.hibari.signal import HOP, WINDOW, NoiseKey, PulseTrain, combine, to_s16
+from speechmill.models.hibari.signal import HOP, WINDOW, NoiseKey, PulseTrain, combine
 from speechmill.models.hibari.stages import load
 from speechmill.models.hibari.text import Reader
 from speechmill.models.hibari.weights import load_weights

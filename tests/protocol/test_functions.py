@@ -231,6 +231,14 @@ def test_a_class_that_was_idle_does_not_catch_up(farm: Farm) -> None:
     assert served_classes(farm, ROUND).count("batch") <= 2
 
 
+def test_one_class_alone_can_be_claimed(farm: Farm) -> None:
+    for job_class in ("batch", "interactive"):
+        farm.submit(job_class=job_class)
+    age_queue(farm, "batch")
+    answers = [farm.run(claim(TALKER, "w", f"n{k}", LEASE_MS, 0, "interactive")) for k in range(2)]
+    assert [answer if isinstance(answer, str) else answer.job_class for answer in answers] == ["interactive", "none"]
+
+
 def test_a_task_that_has_waited_long_goes_first(farm: Farm) -> None:
     for job_class in ("batch", "interactive"):
         farm.submit(job_class=job_class)

@@ -295,6 +295,15 @@ def test_a_task_that_makes_progress_is_never_given_up(farm: Farm) -> None:
     assert farm.state(job) == "running"
 
 
+def test_a_worker_that_is_lost_with_all_of_a_job_is_one_attempt_more(farm: Farm) -> None:
+    job = farm.submit()
+    for pool in (TALKER, CODEC):
+        farm.claim_lapsed(pool)
+    version = farm.record(job).version
+    farm.reap()
+    assert (farm.record(job).attempt, farm.record(job).version) == (2, version + 1)
+
+
 def test_a_task_that_is_lost_too_often_fails_its_job(farm: Farm) -> None:
     job = farm.submit(max_attempts=2)
     farm.claim_lapsed(TALKER)

@@ -47,6 +47,21 @@ def test_work_that_nobody_hears_waits_and_the_batch_class_waits_longest() -> Non
     assert choose([bulk, buffered, live], RATE, 3) == [live, buffered, bulk]
 
 
+def test_what_nobody_hears_is_finished_in_the_order_in_which_it_came() -> None:
+    begun, next_one = work(9, live=False), work(8, live=False)
+    begun.made = 2000
+    assert choose([next_one, begun], RATE, 1) == [begun]
+
+
+def test_the_last_places_are_spare() -> None:
+    runner = Runner("toy/voice", StageCard(name="voice", unit="pcm", rate=RATE, dtype="s16le", slots=32), Toy(), 32)
+    places = [runner.reserve() for _ in range(33)]
+    assert places == ["any"] * 30 + ["spare"] * 2 + [None]
+    runner.unreserve()
+    assert runner.crowded
+    assert runner.reserve() == "spare"
+
+
 def test_a_suspect_runs_alone_after_the_others() -> None:
     suspect, other = work(9, solo=True), work(0)
     assert choose([suspect, other], RATE, 4) == [other]

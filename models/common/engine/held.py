@@ -1,0 +1,50 @@
+"""One sequence that the engine holds: what it is to be, how far it is computed, and its pages."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from speechmill.models.common.engine.model import Codes, Columns, FrameModel, Request
+from speechmill.models.common.paged_kv import content_names
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """The columns are the prompt's and one for each frame; all but the last are computed before the next frame."""
+
+    slot: int
+    request: Request
+    names: list[bytes]
+    """Of the prompt's full pages that are prefilled as such."""
+    codes: list[Codes]
+    """Frames made so far, one row each."""
+    pages: list[int] = field(default_factory=list)
+    computed: int = 0
+    """Positions whose keys and values stand in the pages."""
+    seated: bool = False
+    """The slot's state on the device is this sequence's."""
+
+    @classmethod
+    def begin(cls, slot: int, request: Request, codes: Codes, page: int) -> "Held":
+        names = content_names(request.prompt[:, :-1], page)
+        return cls(slot, request, names, [row[None] for row in codes])
+
+    @property
+    def prefilled(self) -> int:
+        """Positions at the beginning that are computed in tiles; those after them are computed one by one."""
+        return int(self.request.prompt.shape[1]) - 1
+
+    @property
+    def length(self) -> int:
+        return self.prefilled + 1 + len(self.codes)
+
+    @property
+    def left(self) -> int:
+        """Positions to compute before the next frame can be made."""
+        return self.length - 1 - self.computed
+
+    def made(self, model: FrameModel) -> Codes:
+        return np.concatenate([np.empty((0, model.codes), np.uint16), *self.codes])
+
+    def columns(self, model: FrameModel) -> Columns:
+        return np.concatenate([self.request.prompt, model.columns(self.request, self.made(model))], axis=1)

@@ -1,0 +1,30 @@
+"""Whether a folder is a checkpoint that the model can be loaded from, told without reading a tensor."""
+
+from pathlib import Path
+
+import torch
+
+from speechmill.models.common.checkpoint import CheckpointError, Inspection
+from speechmill.models.fish_speech.codec import check as codec
+from speechmill.models.fish_speech.config import read_config
+from speechmill.models.fish_speech.talker import Talker
+from speechmill.models.fish_speech.tokenizer import Tokenizer
+from speechmill.models.fish_speech.weights import find_source, internal_name
+
+
+def check(folder: Path) -> list[str]:
+    """What keeps the folder from being used, a line each; empty if nothing does."""
+    if not folder.is_dir():
+        return [f"{folder} is no folder"]
+    return [*_talker(folder), *codec.check(folder)]
+
+
+def _talker(folder: Path) -> list[str]:
+    try:
+        config, tokenizer = read_config(folder), Tokenizer(folder)
+        first = tokenizer.first_semantic(config.semantic, config.codebook)
+        inspection = Inspection(find_source(folder), internal_name)
+    except CheckpointError as error:
+        return [str(error)]
+    Talker(config, inspection, first, tokenizer.end, torch.device("meta"), torch.float32)
+    return inspection.findings

@@ -1,0 +1,96 @@
+"""Talkers of a given size with random weights: what speed does not depend on is left to chance."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from speechmill.models.common.checkpoint import Shape
+from speechmill.models.common.transformer import LayerShape
+from speechmill.models.fish_speech.config import TalkerConfig
+from speechmill.models.fish_speech.talker import Talker
+
+_CODEBOOKS = 10
+
+
+def _layers(layers: int, width: int, heads: int, kv_heads: int, size: int, hidden: int) -> LayerShape:
+    return LayerShape(layers, width, heads, kv_heads, size, hidden, eps=1e-6, qk_norm=True)
+
+
+def _config(slow: LayerShape, fast_layers: int, codebook: int, positions: int) -> TalkerConfig:
+    return TalkerConfig(
+        slow=slow,
+        fast=replace(slow, layers=fast_layers, qk_norm=False),
+        vocabulary=codebook + 2048,
+        codebook=codebook,
+        codebooks=_CODEBOOKS,
+        positions=positions,
+        rope_base=1e6,
+        tied=True,
+        scaled=True,
+        normed=True,
+        semantic=(2048, 2047 + codebook),
+    )
+
+
+SIZES = {
+    "tiny": _config(_layers(2, 64, 4, 2, 16, 128), 1, 64, 1024),
+    "400m": _config(_layers(24, 1024, 16, 4, 64, 3840), 4, 4096, 4096),
+    "full": replace(_config(_layers(36, 2560, 32, 8, 128, 9728), 4, 4096, 32768), vocabulary=155_776),
+}
+"""The last one has the released shapes."""
+
+
+class RandomWeights:
+    """A Reader that has every tensor: norms are ones, biases zeros, matrices keep the size of what goes through."""
+
+    def __init__(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._device, self._dtype = device, dtype
+
+    def has(self, key: str) -> bool:
+        return key != "wq.weight"  # queries, keys and values stand in one matrix, as in the release
+
+    def take(self, key: str, shape: Shape) -> Tensor:
+        if len(shape) == 1:
+            value = 1.0 if key.endswith("weight") else 0.0
+            return torch.full(shape, value, dtype=self._dtype, device=self._device)
+        tensor = torch.empty(shape, dtype=self._dtype, device=self._device)
+        return tensor.normal_(0.0, 1 / math.sqrt(shape[-1]), generator=self._generator)
+
+    def at(self, prefix: str) -> "RandomWeights":
+        return self
+
+
+def random_talker(size: str, device: torch.device, dtype: torch.dtype, seed: int = 0) -> Talker:
+    """Raises KeyError for a size that is none of `SIZES`. The end stands before the semantic tokens, as in truth."""
+    config = SIZES[size]
+    return Talker(config, RandomWeights(seed, device, dtype), config.semantic[0], config.semantic[0] - 1, device, dtype)
+
+
+def step_parameters(config: TalkerConfig) -> int:
+    """Parameters that one frame step has to read, however many rows it has: what its speed is measured by."""
+    slow, fast = config.slow, config.fast
+    head = (config.codebook + 1) * slow.width
+    return (
+        _layer_parameters(slow)
+        + head
+        + (config.codebooks - 1) * (_layer_parameters(fast) + config.codebook * fast.width)
+    )
+
+
+def _layer_parameters(shape: LayerShape) -> int:
+    inner = shape.heads * shape.size
+    return shape.layers * (shape.width * (shape.qkv + inner) + 3 * shape.hidden * shape.width)
+
+
+def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Tensor:
+    """A prompt of `text` tokens and a reference of `frames`: int64 [1 + codebooks, text + frames]."""
+    generator = torch.Generator().manual_seed(seed)
+    config = talker.config
+    columns = torch.zeros(1 + config.codebooks, text + frames, dtype=torch.int64)
+    columns[0] = torch.randint(config.semantic[0] - 1, (text + frames,), generator=generator)
+    columns[1:, :frames] = torch.randint(config.codebook, (config.codebooks, frames), generator=generator)
+    columns[0, :frames] = columns[1, :frames] + config.semantic[0]
+    return columns

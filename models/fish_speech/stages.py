@@ -1,0 +1,63 @@
+"""The stages of Fish Speech S2 Pro: `encode` (recording → codes), `talker` (text → codes), `codec` (codes → s16le)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from speechmill.models.common.checkpoint import Weights
+from speechmill.models.common.device import usable_device
+from speechmill.models.common.draws import CounterDraws
+from speechmill.models.common.engine.engine import Engine, EngineOptions
+from speechmill.models.common.engine.runner import MakeDraws
+from speechmill.models.common.engine.stage import TalkerStage
+from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
+from speechmill.models.fish_speech.config import TalkerConfig, read_config
+from speechmill.models.fish_speech.plan import Planner
+from speechmill.models.fish_speech.prompt import PromptBuilder
+from speechmill.models.fish_speech.talker import Talker
+from speechmill.models.fish_speech.tokenizer import Tokenizer
+from speechmill.models.fish_speech.weights import find_source, internal_name
+from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
+
+_WARM_TASK = StageTask("warm", 0, 0, "Warm.", "default", 0, params={"max_new_tokens": 4})
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What a checkpoint folder holds for the talker."""
+
+    config: TalkerConfig
+    prompts: PromptBuilder
+    talker: Talker
+
+
+def load(name: str, options: StageOptions) -> Stage:
+    """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
+    usable_device(options.device)
+    torch.set_num_threads(options.threads)
+    stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker, "codec": CodecStage, "encode": EncodeStage}
+    return stages[name](options)
+
+
+def _talker(options: StageOptions) -> TalkerStage:
+    if options.checkpoint is None:
+        raise CannotLoad("fish_speech speaks from a checkpoint only")
+    return talker_stage(read_voice(options.checkpoint, torch.device(options.device)), EngineOptions(options.slots))
+
+
+def read_voice(folder: Path, device: torch.device) -> Voice:
+    """In bfloat16 on a GPU and in float32 on a CPU. Raises CheckpointError in one line."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    config, tokenizer = read_config(folder), Tokenizer(folder)
+    first = tokenizer.first_semantic(config.semantic, config.codebook)
+    weights = Weights(find_source(folder), device, dtype, internal_name)
+    talker = Talker(config, weights, first, tokenizer.end, device, dtype)
+    return Voice(config, PromptBuilder(tokenizer, first, config.codebooks), talker)
+
+
+def talker_stage(voice: Voice, options: EngineOptions, draws: MakeDraws = CounterDraws) -> TalkerStage:
+    """`draws`: where the random numbers of a step come from."""
+    engine = Engine(voice.talker, options, draws)
+    return TalkerStage(engine, Planner(voice.config, voice.prompts, engine).plan, _WARM_TASK)

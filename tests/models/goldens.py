@@ -1,0 +1,33 @@
+"""Golden files: what a family's reference implementation computed with small random weights."""
+
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from torch import Tensor
+
+ROOT = Path(os.environ.get("SPEECHMILL_GOLDENS", Path(__file__).parents[1] / "goldens"))
+
+
+class Goldens:
+    """One family's folder. Sizes and settings come from its files only."""
+
+    def __init__(self, family: str) -> None:
+        self.folder = ROOT / family
+
+    @cached_property
+    def cases(self) -> dict[str, Any]:
+        cases: dict[str, Any] = json.loads((self.folder / "cases.json").read_text(encoding="utf-8"))
+        return cases
+
+    def tensor(self, name: str) -> Tensor:
+        """From whichever file holds it; integers as int64."""
+        for file in sorted(self.folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as opened:
+                if name in opened.keys():  # noqa: SIM118 (not a mapping)
+                    found: Tensor = opened.get_tensor(name)
+                    return found if found.is_floating_point() else found.long()
+        raise KeyError(name)
