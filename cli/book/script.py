@@ -77,7 +77,7 @@ def planned(scenes: Sequence[Scene]) -> Iterator[Planned]:
         if piece.name not in seen:
             seen.add(piece.name)
             digest = piece.name.partition(".")[0]
-            yield Planned(piece.name, piece.name, digest, len(seen), piece.place, digest, piece.body)
+            yield Planned(piece.name, digest, len(seen), piece.place, digest, piece.body)
 
 
 def _pieces(
