@@ -40,6 +40,9 @@ class Finish:
     def kind(self) -> Kind:
         return kind_of(Path(f"chapter{PART}")) if is_folder(self.out) else kind_of(self.out)
 
+    def read_by(self, narrator: str) -> "Finish":
+        return replace(self, tags=replace(self.tags, narrator=narrator))
+
     def check(self) -> None:
         """Before anything is spoken. Raises BadInput where the book could not be written."""
         _ = self.kind

@@ -62,7 +62,7 @@ def book(
     from speechmill.cli.book.call import Call
     from speechmill.cli.book.chosen import chosen
     from speechmill.cli.book.listing import listing
-    from speechmill.cli.book.model import facts_of, request_of
+    from speechmill.cli.book.model import facts_of, narrator, request_of
     from speechmill.cli.book.progress import BookDisplay
     from speechmill.cli.book.reading import read_book
     from speechmill.cli.book.script import Pauses, script_of
@@ -78,7 +78,7 @@ def book(
         name = title or read.title
         finish = Finish(
             out=out or Path(f"{source.stem}.m4b"),
-            tags=Tags(name, name, author or ", ".join(read.authors), read.language, voice),
+            tags=Tags(name, name, author or ", ".join(read.authors), read.language, narrator=""),
             cover=_cover(cover, read, display),
             bit_rate=1000 * bitrate,
             loudness=None if no_loudness else loudness,
@@ -88,7 +88,7 @@ def book(
         facts = facts_of(farm, model, times_words=subtitles is not None)
         request = request_of(facts, read.language, {"voice": voice, "model": model, "seed": seed, "speed": speed})
         scenes = script_of(read.chapters, numbers, request, pauses)
-        code = Call(farm, display, scenes, finish, skip_failed, keep).carry_out()
+        code = Call(farm, display, scenes, finish.read_by(narrator(facts, voice)), skip_failed, keep).carry_out()
     if code:
         raise typer.Exit(code)
 

@@ -32,3 +32,9 @@ def request_of(facts: Mapping[str, Any], language: str, wishes: Mapping[str, Any
     if told["speed"] == 1:
         del told["speed"]
     return {name: value for name, value in told.items() if value is not None}
+
+
+def narrator(facts: Mapping[str, Any], voice: str) -> str:
+    """For the file's tags: the voice by its own name, and the model."""
+    own = facts["capabilities"]["default_voice"] if voice == "default" else voice
+    return f"{own or voice} ({facts['id']})"

@@ -128,6 +128,7 @@ def test_an_epub_becomes_an_m4b_with_chapters_cover_tags_subtitles_and_the_loudn
     file = mutagen.File(out)
     assert file["\xa9nam"] == ["The Mill"]
     assert file["\xa9ART"] == ["A. Miller, B. Baker"]
+    assert file["\xa9wrt"] == ["heart (hibari)"]
     assert (file["\xa9gen"], file["stik"]) == (["Audiobook"], [2])
     assert bytes(file["covr"][0]) == picture()
     assert [mark.title for mark in file.chapters] == list(chapters())
