@@ -10,6 +10,7 @@ import typer
 
 from speechmill.cli import batches, dead, keys, models, roles, say, up, voices, webhooks
 from speechmill.cli.bench import commands as bench
+from speechmill.cli.book import command as book
 from speechmill.cli.doctor import command as doctor
 from speechmill.cli.jobs import commands as jobs
 from speechmill.cli.submit import command as submit
@@ -29,6 +30,7 @@ app.command("worker")(roles.worker)
 app.add_typer(roles.celery_app, name="celery")
 app.command("say")(say.say)
 app.command("submit")(submit.submit)
+app.command("book")(book.book)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(batches.app, name="batches")
 app.add_typer(voices.app, name="voices")

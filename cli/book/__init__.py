@@ -1,0 +1,1 @@
+"""`speechmill book`: a book in, an audio book out, continued wherever it stopped."""
