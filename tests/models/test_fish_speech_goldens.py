@@ -8,6 +8,17 @@ import numpy as np
 import pytest
 import torch
 from driving import drive, payload, task
+from fish_codec_goldens import (  # noqa: F401  the other half of the cases
+    test_codes_become_audio,
+    test_codes_beyond_a_codebook_are_its_last,
+    test_codes_in_chunks_become_the_same_audio,
+    test_each_step_of_decoding_is_as_it_should_be,
+    test_each_step_of_encoding_is_as_it_should_be,
+    test_positions_turn_as_in_training,
+    test_recordings_become_codes,
+    test_recordings_come_to_the_codec_s_rate,
+    test_what_the_model_spoke_becomes_audio,
+)
 from goldens import Goldens
 from torch import Tensor
 
