@@ -16,8 +16,8 @@ run: .venv/run.stamp ## set up, start the farm on port 8091, speak into hello.wa
 demo: .venv/run.stamp ## the same, and stop once it has spoken
 	@exec $(UP) --once $(ARGS)
 
-test: check ## set up, lint, check types, run every test
-	@exec .venv/bin/pytest $(ARGS)
+test: check ## set up, lint, check types, run every test; ARGS chooses some
+	@exec .venv/bin/pytest $(if $(ARGS),$(ARGS),--numprocesses 2 --dist loadfile)
 
 check: .venv/test.stamp ## lint and check types
 	@.venv/bin/ruff check --quiet
