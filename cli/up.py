@@ -137,11 +137,15 @@ def _passing_key(supervisor: "Supervisor") -> Iterator[str]:
 
 def _say_how(base: str, settings: "Settings") -> None:
     from speechmill.api.callers import auth_enabled
+    from speechmill.models.registry import served
 
     asks = auth_enabled(settings)
     if asks and not settings.auth.keys:
         where = shlex.quote(f"data_dir={settings.data_dir.absolute()}")
         _say(f"every call needs a key; make one with: {sys.argv[0]} keys create --set {where}")
+    for card in served(settings.models):
+        if card.licence.note:
+            _say(f"{card.id}: {card.licence.note}")
     body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
     shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError as PydanticSettingsError
 
 PREFIX = "SPEECHMILL_"
+PROFILES = Path(__file__).parent / "profiles"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
 OTHER_VARIABLES = (
     PROFILE_VARIABLE,
@@ -302,15 +303,25 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(faults)
 
 
+def _profile(named: Path | None) -> Path | None:
+    """A file, or one of those that come with the package, by its name. Raises SettingsError in one line."""
+    path = named or (Path(os.environ[PROFILE_VARIABLE]) if os.environ.get(PROFILE_VARIABLE) else None)
+    if path is None:
+        return None
+    own = PROFILES / f"{path}.toml"
+    path = own if not path.exists() and path.name == str(path) and own.exists() else path
+    try:
+        tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        known = ", ".join(sorted(found.stem for found in PROFILES.glob("*.toml")))
+        raise SettingsError(f"cannot read profile {path}: {error}; those by name: {known}") from error
+    return path
+
+
 def load(profile: Path | None = None, assignments: Sequence[str] = ()) -> Settings:
     """Build the settings. The profile falls back to `SPEECHMILL_PROFILE`. Raises SettingsError in one line."""
     _check_variables()
-    path = profile or (Path(os.environ[PROFILE_VARIABLE]) if os.environ.get(PROFILE_VARIABLE) else None)
-    if path is not None:
-        try:
-            tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"cannot read profile {path}: {error}") from error
+    path = _profile(profile)
 
     class Profiled(Settings):
         @classmethod

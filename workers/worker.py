@@ -106,7 +106,9 @@ def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner
     else:
         stage = tone.load(card, stage_name, options, settings.test.pace)
     stage.warm()
-    log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": round(time.monotonic() - began, 2)})
+    took_s, memory = round(time.monotonic() - began, 2), getattr(stage, "memory", {})
+    megabytes = {name: round(size / 1e6) for name, size in memory.items()}
+    log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": took_s, "memory_mb": megabytes})
     return Runner(pool, stage_card, stage, options.slots)
 
 

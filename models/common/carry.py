@@ -7,6 +7,7 @@ any sizes, beside any neighbours, give what one call over everything gives.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import prod
 
 import torch
 from torch import Tensor
@@ -38,6 +39,11 @@ class Streams:
         self._places: list[int] = []
         self._origins: list[int] = []
         self._free: list[int] = []
+
+    @property
+    def bytes_each(self) -> int:
+        """Of one stream."""
+        return sum(prod(table.shape[1:]) * table.itemsize for table in self.tables)
 
     def open(self, origin: int = 0) -> int:
         """A new stream, by its number. It stands at frame `origin` and knows nothing of what was before."""

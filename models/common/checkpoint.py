@@ -7,6 +7,7 @@ key, the file and the shapes; and what a model needs can be checked without read
 import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Protocol
 
@@ -173,12 +174,19 @@ class Inspection(Weights):
     def __init__(self, source: Source, rename: Callable[[str], str | None] = lambda key: key) -> None:
         super().__init__(source, rename=rename)
         self.findings: list[str] = []
+        self._taken: dict[str, int] = {}
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that were taken; what is taken twice counts once."""
+        return sum(self._taken.values())
 
     def take(self, key: str, shape: Shape) -> Tensor:
         try:
             self._checked(key, shape)
         except CheckpointError as error:
             self.findings.append(str(error))
+        self._taken[self._prefix + key] = prod(shape)
         return torch.empty(shape, device="meta")
 
 

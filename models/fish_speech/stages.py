@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
-from speechmill.models.common.checkpoint import Weights
+from speechmill.models.common.checkpoint import Inspection, Weights
 from speechmill.models.common.device import usable_device
 from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
+from speechmill.models.common.memory import ensure_room
 from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
 from speechmill.models.fish_speech.config import TalkerConfig, read_config
 from speechmill.models.fish_speech.plan import Planner
@@ -31,6 +32,7 @@ class Voice:
     config: TalkerConfig
     prompts: PromptBuilder
     talker: Talker
+    weights_bytes: int
 
 
 def load(name: str, options: StageOptions) -> Stage:
@@ -48,16 +50,21 @@ def _talker(options: StageOptions) -> TalkerStage:
 
 
 def read_voice(folder: Path, device: torch.device) -> Voice:
-    """In bfloat16 on a GPU and in float32 on a CPU. Raises CheckpointError in one line."""
+    """In bfloat16 on a GPU and in float32 on a CPU. Raises CannotLoad in one line."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     config, tokenizer = read_config(folder), Tokenizer(folder)
     first = tokenizer.first_semantic(config.semantic, config.codebook)
-    weights = Weights(find_source(folder), device, dtype, internal_name)
-    talker = Talker(config, weights, first, tokenizer.end, device, dtype)
-    return Voice(config, PromptBuilder(tokenizer, first, config.codebooks), talker)
+    source = find_source(folder)
+    inspection = Inspection(source, internal_name)
+    Talker(config, inspection, first, tokenizer.end, torch.device("meta"), dtype)
+    needs = {"weights": dtype.itemsize * inspection.parameters}
+    ensure_room(device, needs, "choose another device, or close what else is on it")
+    talker = Talker(config, Weights(source, device, dtype, internal_name), first, tokenizer.end, device, dtype)
+    return Voice(config, PromptBuilder(tokenizer, first, config.codebooks), talker, needs["weights"])
 
 
 def talker_stage(voice: Voice, options: EngineOptions, draws: MakeDraws = CounterDraws) -> TalkerStage:
     """`draws`: where the random numbers of a step come from."""
     engine = Engine(voice.talker, options, draws)
-    return TalkerStage(engine, Planner(voice.config, voice.prompts, engine).plan, _WARM_TASK)
+    memory = {"weights": voice.weights_bytes, "keys and values": engine.cache_bytes}
+    return TalkerStage(engine, Planner(voice.config, voice.prompts, engine).plan, _WARM_TASK, memory)

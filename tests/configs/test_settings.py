@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from speechmill.configs.settings import Settings, SettingsError, load
+from speechmill.configs.settings import PROFILES, Settings, SettingsError, load
 
 DEFAULTS = Path(str(resources.files("speechmill.configs"))) / "default.toml"
 
@@ -105,3 +105,13 @@ def test_a_profile_that_cannot_be_read_is_one_line_that_names_it(content: bytes 
     with pytest.raises(SettingsError, match=f"cannot read profile {path}") as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_a_profile_of_the_package_is_found_by_its_name_and_is_sound(name: str) -> None:
+    assert load(Path(name)) == load(PROFILES / f"{name}.toml")
+
+
+def test_an_unknown_profile_names_those_that_there_are() -> None:
+    with pytest.raises(SettingsError, match=r"those by name: .*fish_speech_cpu"):
+        load(Path("nobody"))

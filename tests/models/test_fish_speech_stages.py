@@ -12,6 +12,7 @@ import pytest
 from driving import drive, drive_together, length, payload, task
 from goldens import Goldens
 
+from speechmill.models.common import memory as memory_module
 from speechmill.models.fish_speech.check import check
 from speechmill.models.fish_speech.codec.features import pack
 from speechmill.models.fish_speech.prompt import safe
@@ -150,3 +151,16 @@ def test_a_missing_file_is_named(broken: Path, name: str) -> None:
 def test_a_device_that_is_not_there_is_one_line() -> None:
     with pytest.raises(CannotLoad, match="device 'cuda:9' is not there"):
         load("talker", StageOptions(slots=1, device="cuda:9", checkpoint=CHECKPOINT))
+
+
+def test_a_stage_tells_what_it_keeps_in_memory_and_is_refused_where_that_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = StageOptions(slots=4, checkpoint=CHECKPOINT)
+    for name in ("talker", "codec", "encode"):
+        memory = load(name, options).memory  # type: ignore[attr-defined]
+        assert all(size > 0 for size in memory.values()), name
+    monkeypatch.setattr(memory_module, "_free", lambda device: 1_000_000)
+    for name in ("talker", "codec", "encode"):
+        with pytest.raises(CannotLoad, match=r"GB for weights.* do not fit into the 0\.0 GB that cpu has free: \w+"):
+            load(name, options)

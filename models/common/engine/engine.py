@@ -14,11 +14,14 @@ from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.held import Held
 from speechmill.models.common.engine.model import Codes, FrameModel, Made, Request
 from speechmill.models.common.engine.runner import MakeDraws, Runner
+from speechmill.models.common.memory import ensure_room
 from speechmill.models.common.paged_kv import KvShape, PagedKv, PagePool
 
 CPU_KV_BYTES = 2 << 30
 GPU_KV_SHARE = 0.8
 """Of the memory that is free once the weights are loaded."""
+LEAST_POSITIONS = 4096
+"""Fewer for a sequence, on a GPU, are not worth a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ class Engine:
         self._pool = PagePool(pages)
         self._runner = Runner(model, self._cache, options.slots, options.chunk, draws)
         self._held: dict[int, Held] = {}
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of all keys and values, whoever they belong to."""
+        return self._cache.keys.nbytes + self._cache.values.nbytes
 
     def capture(self) -> None:
         """Record what can be recorded; once, before the first request."""
@@ -185,11 +193,16 @@ class Engine:
 
 
 def _pages(shape: KvShape, options: EngineOptions, positions: int) -> int:
-    """As many as memory allows and the slots can use; at least what one whole sequence takes on a CPU."""
+    """As many as memory allows and the slots can use; at least what one whole sequence takes on a CPU.
+
+    Raises CannotLoad where the device has no room.
+    """
     each = 2 * shape.layers * options.page * shape.kv_heads * shape.size * shape.dtype.itemsize
     one = -(-positions // options.page)
+    least = min(one, -(-LEAST_POSITIONS // options.page))
+    ensure_room(shape.device, {"keys and values of one sequence": each * least}, "close what else is on it")
     if shape.device.type == "cuda":
-        room = int(torch.cuda.mem_get_info(shape.device)[0] * GPU_KV_SHARE) // each
+        room = max(int(torch.cuda.mem_get_info(shape.device)[0] * GPU_KV_SHARE) // each, least)
     else:
         room = max(CPU_KV_BYTES // each, one)
     return min(room, options.slots * one)

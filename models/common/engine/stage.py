@@ -7,6 +7,7 @@ import numpy as np
 
 from speechmill.models.common.engine.engine import Engine
 from speechmill.models.common.engine.model import Codes, Request
+from speechmill.models.common.memory import Needs
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
 
 LIVE_FRAMES = 4
@@ -27,9 +28,12 @@ class _Slot:
 class TalkerStage:
     """Emits codes u16le [frames, codes of a frame]. Resumes by replay: the log is all that a successor needs."""
 
-    def __init__(self, engine: Engine, plan: Callable[[StageTask], Request], warm_task: StageTask) -> None:
+    def __init__(
+        self, engine: Engine, plan: Callable[[StageTask], Request], warm_task: StageTask, memory: Needs
+    ) -> None:
         """`plan` turns a task into a request; it raises ValueError, in a line for the client, for one it cannot."""
         self.engine = engine
+        self.memory = memory
         self._plan = plan
         self._warm_task = warm_task
         self._slots: dict[int, _Slot] = {}

@@ -1,10 +1,11 @@
 """The codec's two stages: `codec` (codes → s16le at 44.1 kHz) and `encode` (a recording → its codes)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 import soundfile
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from speechmill.models.common.checkpoint import Weights
+from speechmill.models.common.carry import Streams
+from speechmill.models.common.checkpoint import Inspection, Reader, Weights
+from speechmill.models.common.memory import Needs, ensure_room
 from speechmill.models.common.pcm import to_s16
 from speechmill.models.common.resample import resample
 from speechmill.models.fish_speech.codec import features
@@ -27,15 +30,23 @@ _STEP_FRAMES = {"cpu": 32, "cuda": 1024}
 """Codes that one step takes at most, so that it stays within seconds and its activations within a few GiB."""
 
 
+class Network(Protocol):
+    """A half of the codec."""
+
+    streams: Streams
+
+
+Half = TypeVar("Half", bound=Network)
+
+
 class CodecStage:
     """Any chunking gives the same samples; a resumed slot makes its stream's state again from the logged codes."""
 
     def __init__(self, options: StageOptions) -> None:
         """Raises CheckpointError for weights that do not fit."""
-        config, weights = _open(options)
+        config, self._decoder, self.memory = _read(Decoder, options)
         self._options = options
         self._codebooks = len(config.quantizer.codebooks)
-        self._decoder = Decoder(weights, config)
         self._most = _STEP_FRAMES[torch.device(options.device).type]
         self._slots: dict[int, Playback] = {}
 
@@ -99,10 +110,9 @@ class EncodeStage:
 
     def __init__(self, options: StageOptions) -> None:
         """Raises CheckpointError for weights that do not fit."""
-        config, weights = _open(options)
+        config, self._encoder, self.memory = _read(Encoder, options)
         self._sample_rate = config.sample_rate
         self._longest = POSITIONS // prod(config.quantizer.downsample_factor) * config.frame_samples
-        self._encoder = Encoder(weights, config)
         self._block = _STEP_FRAMES[torch.device(options.device).type]
         self._slots: dict[int, _Recording] = {}
 
@@ -157,11 +167,20 @@ def _emission(slot: int, recording: _Recording) -> Emission:
     return Emission(slot, frames=1, payload=features.pack(codes), final=True)
 
 
-def _open(options: StageOptions) -> tuple[CodecConfig, Weights]:
-    """Shape and tensors of the checkpoint's codec, in float32 whatever they are stored in."""
+def _read(kind: Callable[[Reader, CodecConfig], Half], options: StageOptions) -> tuple[CodecConfig, Half, Needs]:
+    """Half of the checkpoint's codec in float32, whatever it is stored in, and the memory that it takes.
+
+    Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them.
+    """
     device = torch.device(options.device)
     if device.type == "cuda":
         # Half of float32's bits would be lost in convolutions, and differently for other numbers of rows.
         torch.backends.cudnn.allow_tf32 = False
     folder = options.checkpoint or Path()
-    return read_config(folder), Weights(open_source(folder), device, torch.float32, rename)
+    config, source = read_config(folder), open_source(folder)
+    inspection = Inspection(source, rename)
+    shapes = kind(inspection, config)
+    size = torch.float32.itemsize
+    needs = {"weights": size * inspection.parameters, "streams": options.slots * shapes.streams.bytes_each}
+    ensure_room(device, needs, "give the stage fewer slots, or another device")
+    return config, kind(Weights(source, device, torch.float32, rename), config), needs
