@@ -70,7 +70,7 @@ class Follower:
             with self.farm.streamed(f"{GROUPS}/{followed.group}/results", params=params) as answer:
                 for text in answer.iter_lines():
                     line = json.loads(text)
-                    followed.after = line["job_id"]
+                    followed.after = line["cursor"]
                     name = followed.waiting.pop(line["custom_id"], None)
                     if name is not None:
                         lines.append((name, line))
