@@ -17,7 +17,7 @@ demo: .venv/run.stamp ## the same, and stop once it has spoken
 	@exec $(UP) --once $(ARGS)
 
 test: check ## set up, lint, check types, run every test; ARGS chooses some
-	@exec .venv/bin/pytest $(if $(ARGS),$(ARGS),--numprocesses 2 --dist loadfile)
+	@exec .venv/bin/pytest $(if $(ARGS),$(ARGS),--numprocesses 2 --dist loadfile --no-loadscope-reorder)
 
 check: .venv/test.stamp ## lint and check types
 	@.venv/bin/ruff check --quiet
