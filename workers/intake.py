@@ -332,13 +332,17 @@ class Intake:
             self._client.run(unfollow(source, self._worker))
 
     def _look_after_silence(self, server: Redis) -> None:
-        """Hints may be lost, logs too: ask for the state of every silent input on this server, in one round trip."""
+        """Hints may be lost, logs too: ask for the state of every silent input on this server, in one round trip.
+
+        Not of those that this process writes: they are silent because their turn has not come.
+        """
         with self._lock:
             now = time.monotonic()
             silent = [
                 work
                 for work in self._following.values()
                 if max(work.last_input, work.last_look) < now - SILENCE_S
+                and str(work.inputs[0].task) not in self._held
                 and self._client.server(work.inputs[0].on) is server
             ]
             calls = [follow(work.inputs[0], self._worker, work.claim.ttl_s) for work in silent]
