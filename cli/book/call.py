@@ -13,10 +13,10 @@ from speechmill.cli.book.progress import BookDisplay
 from speechmill.cli.book.script import Scene, planned
 from speechmill.cli.book.word_times import WordTimes
 from speechmill.cli.remote import Remote
-from speechmill.cli.submit.call import INTERRUPTED, MOST_TOLD, SOME_FAILED, _leaving
+from speechmill.cli.submit.call import INTERRUPTED, MOST_TOLD, SOME_FAILED
 from speechmill.cli.submit.manifest import Manifest
 from speechmill.cli.submit.outputs import Folder, Kept, clear_parts
-from speechmill.cli.submit.patience import Patience, Stopped
+from speechmill.cli.submit.patience import Patience, Stopped, leaving
 from speechmill.cli.submit.rows import Row
 from speechmill.cli.submit.state import State
 from speechmill.cli.submit.work import Work
@@ -65,7 +65,7 @@ class Call:
     def _patience(self) -> Iterator[Patience]:
         """One for each part of the work, for it ends with its part."""
         patience = Patience(self.display.say)
-        with _leaving(patience):
+        with leaving(patience):
             yield patience
 
     def _speak(self, state: State, folder: Path, patience: Patience) -> list[Row]:

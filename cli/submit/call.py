@@ -1,20 +1,17 @@
 """One call of `speechmill submit`, from its options to its exit code."""
 
-import contextlib
 import shlex
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from speechmill.cli.remote import Remote
 from speechmill.cli.submit.estimate import CHARS_PER_S, Volume, recent_rate
 from speechmill.cli.submit.manifest import Manifest
 from speechmill.cli.submit.outputs import Kept, Output, clear_parts
-from speechmill.cli.submit.patience import Patience, Stopped
+from speechmill.cli.submit.patience import Patience, Stopped, leaving
 from speechmill.cli.submit.planning import Wishes, planned, refuse_taken
 from speechmill.cli.submit.progress import Display
 from speechmill.cli.submit.rows import Planned
@@ -72,10 +69,10 @@ class Call:
             clear_parts(self.output)
             state.belong_to(self.farm.base)
             try:
-                with _leaving(patience):
+                with leaving(patience):
                     work.settle()
                 self._prepare(state, retry_failed)
-                with _leaving(patience):
+                with leaving(patience):
                     self._work(work, state, no_wait)
             except Stopped:
                 self._say_goodbye(state)
@@ -147,18 +144,3 @@ class Call:
         if count > told:
             self.display.say(f"and {count - told} more, which the manifest names")
         self.display.say("--retry-failed speaks them again")
-
-
-@contextlib.contextmanager
-def _leaving(patience: Patience) -> Iterator[None]:
-    """Ctrl-C lets what is being written down be finished; a second one ends at once."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        patience.stop.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -1,8 +1,11 @@
 """Waiting for a farm that is away or busy: jobs are durable, so whoever asks for them has time."""
 
+import contextlib
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TypeVar
 
 from speechmill.cli.remote import Refused, Unreachable
@@ -66,3 +69,18 @@ class Patience:
 
 def _is_passing(error: Refused) -> bool:
     return error.status in PASSING or error.code == "idempotency_key_in_progress"
+
+
+@contextlib.contextmanager
+def leaving(patience: Patience) -> Iterator[None]:
+    """Ctrl-C lets what is being written down be finished; a second one ends at once."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        patience.stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

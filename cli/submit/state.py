@@ -62,7 +62,7 @@ class State:
             self._db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT")
         except sqlite3.OperationalError as error:
             self._db.close()
-            raise BadInput(f"{path}: another `speechmill submit` is at work with it ({error})") from None
+            raise BadInput(f"{path}: another command is at work with it ({error})") from None
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise BadInput(f"{path}: it is broken ({error}); delete it to begin anew") from None
