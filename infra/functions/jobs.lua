@@ -131,10 +131,14 @@ local function terminate(root, job, state, now)
   account_audio(root, job)
   if f[7] then group_job_ended(root, f[7], job, state, f[8], now) end
   announce_end(root, job, state, f[3] == '1' or (f[9] == '1' and is_listening(root, f[2])))
-  for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
-    redis.call('EXPIRE', root .. ':task:' .. task, f[4])
-  end
   let_lapse(root, job, f[4], now)
+  local tasks_s = state == 'succeeded' and math.min(tonumber(f[4]), SPOKEN_S) or f[4]
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
+    redis.call('EXPIRE', root .. ':task:' .. task, tasks_s)
+  end
+  if state == 'succeeded' then
+    for _, part in ipairs({'tasks', 'segments'}) do redis.call('EXPIRE', root .. ':' .. part .. ':' .. job, tasks_s) end
+  end
 end
 
 -- one compare-and-set; a cancelled job waits for its owners to let go, any other end is at once

@@ -70,6 +70,7 @@ local AGED_MS = 600000
 local HINT_BYTES = 8192
 local INBOX_LEN = 4096
 local DEAD_S = 604800
+local SPOKEN_S = 600  -- how long it is known how a job was spoken; of tens of thousands only the results stay
 local WORKER_S = 60
 
 local function now_ms()
