@@ -64,8 +64,10 @@ class ModelState:
     """A model's stages by name, the farm's own included, and the jobs that nobody has started."""
 
     stages: dict[str, PoolState]
-    queued: int
-    oldest_ms: int
+    queued: dict[str, int]
+    """By class."""
+    oldest_ms: dict[str, int]
+    """How long the first of each class has waited."""
     memory_short: bool
 
     @property
@@ -130,8 +132,9 @@ class FarmState:
         pools = [(name, f"{card.id}/{name}") for name in card.stage_names]
         pools += [(name, f"farm/{name}") for name in FARM_STAGES if card.encode or name != "keep"]
         pipe = server.pipeline(transaction=False)
-        pipe.zcard(keys.queued(card.id))
-        pipe.zrange(keys.queued(card.id), 0, 0, withscores=True)
+        for job_class in JOB_CLASSES:
+            pipe.zcard(keys.queued(card.id, job_class))
+            pipe.zrange(keys.queued(card.id, job_class), 0, 0, withscores=True)
         pipe.exists(keys.pressure())
         for _, pool in pools:
             pipe.zrangebyscore(keys.workers(pool), now_ms, "+inf")
@@ -142,7 +145,8 @@ class FarmState:
         for answer in answers:
             if isinstance(answer, Exception) and "no such key" not in str(answer):
                 raise answer
-        queued, oldest, short, *answers = answers
+        counts, oldest = answers[: 2 * len(JOB_CLASSES) : 2], answers[1 : 2 * len(JOB_CLASSES) : 2]
+        short, *answers = answers[2 * len(JOB_CLASSES) :]
         chunks = self.client.server("chunks")
         if chunks is not server:
             short = short or await chunks.exists(keys.pressure())
@@ -158,8 +162,9 @@ class FarmState:
                 oldest_ms=round(max(ages, default=0)),
                 leased=int(leased or 0),
             )
-        age = round(now_ms - oldest[0][1]) if oldest else 0
-        return ModelState(stages, queued, max(age, 0), bool(short))
+        waited = [max(round(now_ms - first[0][1]), 0) if first else 0 for first in oldest]
+        queued = dict(zip(JOB_CLASSES, counts, strict=True))
+        return ModelState(stages, queued, dict(zip(JOB_CLASSES, waited, strict=True)), bool(short))
 
     async def store_ready(self) -> bool:
         """Whether the object store answers, and soon. It is asked one question at a time, however many want to know."""
@@ -178,7 +183,7 @@ class FarmState:
             raise Overloaded(f"no worker serves model {card.id} now", "no_workers", retry_after_s=5.0)
         if state.memory_short:
             raise Overloaded("memory is short: the work that is in must go on first", retry_after_s=5.0)
-        waits_s = state.oldest_ms / 1000
+        waits_s = state.oldest_ms["interactive"] / 1000
         if interactive and waits_s > self.settings.limits.max_interactive_wait_s:
             raise Overloaded(f"requests wait {waits_s:.0f} s now", retry_after_s=waits_s)
 

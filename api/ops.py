@@ -160,7 +160,7 @@ async def metrics(request: Request) -> Response:
     shown.workers.clear()  # those that have left
     for card in farm.models:
         state = await farm.state(card, fresh=True)
-        shown.queued_jobs.labels(card.id).set(state.queued)
+        shown.queued_jobs.labels(card.id).set(sum(state.queued.values()))
         for stage, pool in state.stages.items():
             shown.leased.labels(card.id, stage).set(pool.leased)
             for job_class, depth in pool.waiting.items():

@@ -8,7 +8,7 @@ goes on with it, and however often, no line becomes two jobs.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -46,6 +46,14 @@ class GroupRecord:
     """Byte of the items at which the next one begins."""
     closed: str
     """How the lines that are no jobs yet have ended, where none is to become one any more."""
+    again: frozenset[str]
+    """How jobs have ended that are to be sent again; most often there is nothing of the kind."""
+    again_behind: int
+    """Place among the ended ones up to which that is done."""
+    again_upto: int
+    """And the last one that is meant."""
+    window: int
+    """Jobs that may be in work at a time."""
     items: str
     """Key of the object with the items; "" for none yet."""
     items_bytes: int
@@ -53,6 +61,8 @@ class GroupRecord:
     """When its time began to run: at creation, or when lines of it that had ended unspoken were taken up again."""
     deadline_s: float
     """From then; whatever is no job by then never will be."""
+    retention_s: int
+    """How long the record stays when the group is over."""
     project_jobs: int
     """Jobs of the project that may be in work, 0 for no limit."""
     metadata: dict[str, str]
@@ -120,9 +130,14 @@ def parse_group(group: str, raw: Mapping[bytes, bytes]) -> GroupRecord | None:
         offset=int(text["offset"]),
         closed=text.get("closed", ""),
         began=int(text["began"]),
+        again=frozenset(filter(None, text.get("again", "").split(","))),
+        again_behind=int(text.get("again_behind", 0)),
+        again_upto=int(text.get("again_upto", 0)),
+        window=int(text["window"]),
         items=text.get("items", ""),
         items_bytes=int(text.get("items_bytes", 0)),
         deadline_s=float(text["deadline_s"]),
+        retention_s=int(text["retention_s"]),
         project_jobs=int(text["project_jobs"]),
         metadata=json.loads(text["metadata"]),
         details={
@@ -172,6 +187,16 @@ def close_group(group: str, how: str) -> Call[str]:
 def reopen_group(group: str, how: str) -> Call[int]:
     """Lines that were cancelled or expired before they became jobs may become jobs after all. Answers how many."""
     return Call("reopen_group", (group, how), int)
+
+
+def retry_group(group: str, states: Collection[str]) -> Call[str]:
+    """Jobs that have ended so by now are to be sent again. Answers ok, or stale where the group is being cancelled."""
+    return Call("retry_group", (group, ",".join(sorted(states))), bytes.decode)
+
+
+def retried(group: str, place: int | None) -> Call[str]:
+    """Up to a place among the ended ones that is done; None for all of it."""
+    return Call("retried", (group,) if place is None else (group, place), bytes.decode)
 
 
 def due_groups(most: int, lease_s: float) -> Call[list[str]]:

@@ -91,8 +91,8 @@ class Keys:
     def ready(self, pool: str, job_class: str) -> str:
         return f"{self.root}:ready:{pool}:{job_class}"
 
-    def queued(self, model: str) -> str:
-        return f"{self.root}:queued:{model}"
+    def queued(self, model: str, job_class: str) -> str:
+        return f"{self.root}:queued:{model}:{job_class}"
 
     def live(self) -> str:
         return f"{self.root}:live"

@@ -75,5 +75,7 @@ def fade_jobs(jobs: Sequence[str], seconds: int) -> Call[bytes]:
 
 
 def delete_job(job: str, force: bool) -> Call[str]:
-    """The record goes: ok, unknown, or running where it has not ended and is not to be ended by force."""
+    """The record goes: ok, unknown, running where it has not ended and is not to be ended by force, or ended where it
+    has ended and was to be.
+    """
     return Call("delete_job", (job, int(force)), bytes.decode)

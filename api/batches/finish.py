@@ -27,6 +27,8 @@ from speechmill.infra.protocol import expire
 
 PURPOSE = "batch_output"
 INLINE_BYTES = 1 << 20
+INLINE_TOTAL_BYTES = 256 << 20
+"""Of one output; the audio of further lines is fetched by its URL, as all of it can be."""
 LINGER_S = 3600
 """Of the records of lines, behind the end of their batch."""
 _TOGETHER = 100
@@ -73,7 +75,7 @@ class _Writing:
     def __init__(self, farm: FarmState, batch: GroupRecord) -> None:
         self._farm, self._batch = farm, batch
         self._expires_at = int(time.time()) + batch.details["output_expires_s"]
-        self._inline = batch.metadata.get("audio_delivery") == "inline"
+        self._inline_left = INLINE_TOTAL_BYTES if batch.metadata.get("audio_delivery") == "inline" else 0
         self._files = {
             name: cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  see `close`
             for name in ("output", "error")
@@ -126,7 +128,8 @@ class _Writing:
     async def _spoken(self, record: JobRecord, file: FileRecord) -> dict[str, Any]:
         url = await self._farm.in_store(sign, self._farm, record)
         more: dict[str, Any] = {"file_id": file.id}
-        if self._inline and file.bytes <= INLINE_BYTES:
+        if file.bytes <= min(INLINE_BYTES, self._inline_left):
+            self._inline_left -= file.bytes
             audio = await self._farm.in_store(self._farm.objects.read_range, file.key, 0, file.bytes)
             more["audio_data"] = base64.b64encode(audio).decode()
         return spoken_line(record.job.removeprefix("job_"), record, url, **more)

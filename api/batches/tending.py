@@ -11,6 +11,7 @@ from speechmill.api.batches.finish import finish
 from speechmill.api.batches.prepare import prepare
 from speechmill.api.bulk.cancel import cancel_jobs
 from speechmill.api.bulk.expand import expand
+from speechmill.api.bulk.retry import retry_some
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 from speechmill.configs.settings import Settings
@@ -53,8 +54,11 @@ async def tend(farm: FarmState, group_id: str) -> None:
     if group.state == "cancelling":
         await cancel_jobs(farm, group)
         group = await find_group(farm.client, group_id)
-    elif group.submitted < group.expected and not group.closed:
-        await expand(farm, group)
+    else:
+        if group.again:
+            await retry_some(farm, group)
+        if group.submitted < group.expected and not group.closed:
+            await expand(farm, group)
     if group is not None and _is_to_be_written(group):
         await finish(farm, group)
 

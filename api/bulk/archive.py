@@ -5,7 +5,7 @@ import json
 import re
 import time
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from typing import cast
 
 from speechmill.api.bulk.results import ended_records
@@ -42,13 +42,13 @@ class _Pipe(io.RawIOBase):
 async def archive_of(farm: FarmState, group: GroupRecord) -> AsyncIterator[bytes]:
     """Pieces of a ZIP file without compression: a file for each job that has succeeded, then `manifest.json`."""
     pipe = _Pipe()
-    files: dict[str, JobRecord] = {}
+    files: dict[str, tuple[str, str | None]] = {}
     with zipfile.ZipFile(cast(io.BytesIO, pipe), "w", zipfile.ZIP_STORED) as archive:
         async for record, _ in ended_records(farm, group):
             if record.result is None or is_gone(record):
                 continue
             name = _name(record, files)
-            files[name] = record
+            files[name] = (record.job, record.custom_id)
             with archive.open(_entry(name), "w", force_zip64=True) as file:
                 async for piece in stored_bytes(farm, record.result["key"], 0, record.result["bytes"]):
                     file.write(piece)
@@ -57,7 +57,7 @@ async def archive_of(farm: FarmState, group: GroupRecord) -> AsyncIterator[bytes
     yield pipe.take()
 
 
-def _name(record: JobRecord, taken: dict[str, JobRecord]) -> str:
+def _name(record: JobRecord, taken: Container[str]) -> str:
     """By the client's own name, where that can be one of a file and is not another's."""
     extension = EXTENSIONS[cast(AudioFormat, record.request.response_format)]
     name = _NO_PART_OF_A_NAME.sub("_", record.custom_id or record.job).strip(".")[:_NAME_CHARS] or record.job
@@ -68,6 +68,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return zipfile.ZipInfo(name, time.gmtime()[:6])
 
 
-def _manifest(group: GroupRecord, files: dict[str, JobRecord]) -> str:
-    told = [{"file": name, "job_id": one.job, "custom_id": one.custom_id} for name, one in files.items()]
+def _manifest(group: GroupRecord, files: dict[str, tuple[str, str | None]]) -> str:
+    """`files`: job and custom id of each."""
+    told = [{"file": name, "job_id": job, "custom_id": custom} for name, (job, custom) in files.items()]
     return json.dumps({"id": group.id, "files": told}, ensure_ascii=False, indent=1)

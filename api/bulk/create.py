@@ -17,7 +17,7 @@ from speechmill.api.bulk.lines import body_of, by_the, lines_of
 from speechmill.api.bulk.shown import path_of, show_group
 from speechmill.api.errors import ApiError, error_object
 from speechmill.api.farm import FarmState
-from speechmill.api.http.body import parse_object
+from speechmill.api.http.body import parse_long_object
 from speechmill.api.jobs.body import JobBody, order_of
 from speechmill.api.speech import validate
 from speechmill.api.speech.allowance import Allowance
@@ -70,7 +70,7 @@ async def _lines(farm: FarmState, request: Request) -> AsyncIterator[Item]:
         if index == limits.bulk_lines:
             raise ApiError(400, "too_many_items", f"at most {limits.bulk_lines} lines are taken")
         try:
-            yield Item(index, parse_object(line))
+            yield Item(index, await parse_long_object(line))
         except ApiError as error:
             yield Item(index, error)
         index += 1
@@ -130,7 +130,8 @@ class _Making:
         for card in intake.cards.values():
             await farm.admit(card, interactive=False, patient=True)
         key = f"groups/{self._caller.project}/{intake.group}/items"
-        await farm.client.run(expire(key, time.time() + intake.deadline_s + UPLOAD_S))
+        retention_s = intake.retention_s or farm.settings.retention.result_s
+        await farm.client.run(expire(key, time.time() + intake.deadline_s + retention_s + UPLOAD_S))
         fields = {
             "project": self._caller.project,
             "kind": "jobs",
@@ -140,7 +141,7 @@ class _Making:
             "items": key,
             "items_bytes": await intake.store(farm, key),
             "deadline_s": intake.deadline_s,
-            "retention_s": intake.retention_s or farm.settings.retention.result_s,
+            "retention_s": retention_s,
             "project_jobs": self._caller.limits.queued_jobs or limits.project_jobs,
             "metadata": json.dumps({}),
             **groups.told({"rejected": self._bad}),

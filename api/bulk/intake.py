@@ -21,6 +21,7 @@ from speechmill.models.card import ModelCard
 TOGETHER = 32
 """Items that are checked at the same time, for some fetch a recording."""
 SPOOL_BYTES = 1 << 20
+LONGEST_NAME = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Item:
     @property
     def custom_id(self) -> str | None:
         name = None if isinstance(self.fields, ApiError) else self.fields.get("custom_id")
-        return name if isinstance(name, str) else None
+        return name if isinstance(name, str) and len(name) <= LONGEST_NAME else None
 
 
 @dataclass

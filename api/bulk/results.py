@@ -1,5 +1,6 @@
 """What became of the jobs of a group: a line for each, in the shape of OpenAI's batches (speech_api §5.3)."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from speechmill.api.jobs.find import read_jobs
 from speechmill.api.jobs.shown import is_gone, show_result, sign
 from speechmill.infra.groups import GroupRecord, ended_jobs, job_of
 from speechmill.infra.jobs import JobRecord
+from speechmill.infra.objects import ObjectMissing
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,13 @@ async def result_lines(farm: FarmState, group: GroupRecord, after: Cursor) -> As
     if not (group.is_over and group.closed):
         return
     line = group.submitted
-    async for text in item_lines(farm, group, group.offset):
-        line += 1
-        if line > after.line:
-            job, after = job_of(group.id, line), replace(after, line=line)
-            told = _stopped(job.removeprefix("job_"), json.loads(text)["custom_id"], group.closed)
-            yield dump_line({**told, "job_id": job, "cursor": str(after)})
+    with contextlib.suppress(ObjectMissing):  # the record is about to go as well
+        async for text in item_lines(farm, group, group.offset):
+            line += 1
+            if line > after.line:
+                job, after = job_of(group.id, line), replace(after, line=line)
+                told = _stopped(job.removeprefix("job_"), json.loads(text)["custom_id"], group.closed)
+                yield dump_line({**told, "job_id": job, "cursor": str(after)})
 
 
 async def ended_records(farm: FarmState, group: GroupRecord, behind: int = 0) -> AsyncIterator[tuple[JobRecord, int]]:

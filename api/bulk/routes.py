@@ -1,5 +1,6 @@
 """`/v1/audio/job_groups`: a group of jobs as one thing (speech_api §5.4.5)."""
 
+import asyncio
 import re
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from speechmill.api.callers import Caller, needs
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
 from speechmill.api.http.body import read_optional_object
+from speechmill.api.jobs.find import is_job_id
 from speechmill.api.speech import validate
 from speechmill.infra.groups import GroupRecord, ended_place, job_of
 from speechmill.infra.objects import attachment
@@ -90,9 +92,8 @@ async def _cursor(farm: FarmState, group: GroupRecord, after: str) -> Cursor:
     place = await ended_place(farm.client, group.id, after)
     if place is not None:
         return Cursor(place)
-    for line in range(group.submitted + 1, group.expected + 1):
-        if job_of(group.id, line) == after and group.closed:
-            return Cursor(group.ends, line)
+    if group.closed and is_job_id(after) and (line := await asyncio.to_thread(_line_of, group, after)):
+        return Cursor(group.ends, line)
     raise ApiError(400, "invalid_cursor", "after must be the cursor or job_id of a result of this group", "after")
 
 
@@ -108,6 +109,12 @@ async def archive(request: Request, caller: JobsCaller, group_id: GroupId) -> St
     group = await find_jobs_group(farm, caller, group_id)
     headers = {"Content-Disposition": attachment(f"{group.id}.zip"), "Cache-Control": "no-store"}
     return StreamingResponse(archive_of(farm, group), 200, headers, "application/zip")
+
+
+def _line_of(group: GroupRecord, job: str) -> int:
+    """Of the line that never became this job; 0 for none."""
+    lines = range(group.submitted + 1, group.expected + 1)
+    return next((line for line in lines if job_of(group.id, line) == job), 0)
 
 
 def _farm(request: Request) -> FarmState:

@@ -112,6 +112,11 @@ async def read_object(request: Request, limit: int, most_values: int = MAX_VALUE
         raise late from None
     except ClientDisconnect:
         raise ApiError(400, "invalid_json", "the body ended early") from None
+    return await parse_long_object(raw, most_values)
+
+
+async def parse_long_object(raw: bytes, most_values: int = MAX_VALUES) -> dict[str, Any]:
+    """`parse_object`, beside the event loop where it may take long. Raises ApiError 400."""
     if len(raw) <= LONG_BYTES:
         return parse_object(raw, most_values)
     return await asyncio.to_thread(parse_object, raw, most_values)

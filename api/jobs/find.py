@@ -14,9 +14,13 @@ _ID = re.compile(r"job_[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 _ENDS = {"failed": "failed", "cancelled": "been cancelled", "expired": "expired", "succeeded": "succeeded"}
 
 
+def is_job_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
 async def find_job(farm: FarmState, caller: Caller, job_id: str) -> JobRecord:
     """Raises ApiError 404 `job_not_found`, for the jobs of other projects, of batches and of the farm itself too."""
-    record = await read_job(farm, job_id) if _ID.fullmatch(job_id) else None
+    record = await read_job(farm, job_id) if is_job_id(job_id) else None
     if record is None or record.project != caller.project or not record.listed:
         raise ApiError(404, "job_not_found", "there is no such job")
     return record

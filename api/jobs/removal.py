@@ -2,6 +2,7 @@
 
 from speechmill.api.errors import ApiError
 from speechmill.api.farm import FarmState
+from speechmill.api.jobs.find import read_job
 from speechmill.infra.jobs import JobRecord, retirement
 from speechmill.infra.keys import Task
 from speechmill.infra.listing import delete_job
@@ -9,10 +10,16 @@ from speechmill.infra.listing import delete_job
 
 async def remove_job(farm: FarmState, record: JobRecord) -> None:
     """One that has not ended is cancelled. Raises StoreUnavailable, and ApiError 409 where somebody sent it again."""
-    tasks = [Task.parse(name.decode()) for name in await farm.client.read_set(farm.client.keys.tasks(record.job))]
-    if record.ended:  # the record goes last, so that a failure in between can be repeated
-        await farm.in_store(_remove_audio, farm, record)
-    if await farm.client.run(delete_job(record.job, force=not record.ended)) == "running":
+    while True:
+        tasks = [Task.parse(name.decode()) for name in await farm.client.read_set(farm.client.keys.tasks(record.job))]
+        if record.ended:  # the record goes last, so that a failure in between can be repeated
+            await farm.in_store(_remove_audio, farm, record)
+        answer = await farm.client.run(delete_job(record.job, force=not record.ended))
+        seen = await read_job(farm, record.job) if answer == "ended" else None
+        if seen is None:
+            break
+        record = seen  # with a result that was not there before
+    if answer == "running":
         raise ApiError(409, "job_not_finished", "the job was sent again meanwhile", job_id=record.job)
     if not record.ended:
         await farm.in_store(_remove_audio, farm, record)

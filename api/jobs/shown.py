@@ -91,8 +91,8 @@ async def _standings(farm: FarmState, records: Sequence[JobRecord]) -> dict[str,
     live = [record for record in records if not record.ended]
     pipe = farm.client.server("control").pipeline(transaction=False)
     for record in live:
-        pipe.zrank(keys.queued(record.model), record.job)
-        pipe.zrange(keys.queued(record.model), 0, 0, withscores=True)
+        pipe.zrank(keys.queued(record.model, record.job_class), record.job)
+        pipe.zrange(keys.queued(record.model, record.job_class), 0, 0, withscores=True)
         pipe.smembers(keys.owned(record.job))
     answers = await pipe.execute() if live else []
     found = {record.job: _Standing() for record in records}

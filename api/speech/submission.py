@@ -23,7 +23,7 @@ async def submit_order(farm: FarmState, caller: Caller, wanted: Order, job: str)
     answer = await farm.client.run(submit(submission_of(caller, wanted, job), limits))
     if answer.answer == "full":
         state = await farm.state(wanted.card)
-        wait_s = max(state.oldest_ms / 1000, 1.0)
+        wait_s = max(state.oldest_ms[wanted.terms.job_class] / 1000, 1.0)
         raise Refused(f"{answer.depth} requests wait already", retry_after_s=wait_s)
     if answer.answer == "quota":
         raise Refused(f"{answer.depth} jobs of this project are in work already", retry_after_s=5.0)

@@ -43,8 +43,8 @@ end
 -- where nothing is left to be worked on: a batch is still to be written down
 local function settle_group(root, group, now)
   local key = root .. ':group:' .. group
-  local f = redis.call('HMGET', key, 'state', 'kind', 'closed')
-  if (f[1] ~= 'in_progress' and f[1] ~= 'cancelling') or left_of(key) > 0 then return end
+  local f = redis.call('HMGET', key, 'state', 'kind', 'closed', 'again')
+  if (f[1] ~= 'in_progress' and f[1] ~= 'cancelling') or left_of(key) > 0 or f[4] then return end
   if f[2] ~= 'batch' then
     finish_group(root, group, f[3] == 'cancelled' and 'cancelled' or 'completed', now)
     return
@@ -80,8 +80,8 @@ local function group_job_ended(root, group, job, state, has_started, now)
   redis.call('HINCRBY', key, state, 1)
   if has_started then redis.call('HINCRBY', key, 'running', -1) end
   settle_group(root, group, now)
-  local f = redis.call('HMGET', key, 'submitted', 'total', 'rejected', 'window', 'closed')
-  local has_more = not f[5] and tonumber(f[1]) < tonumber(f[2]) - tonumber(f[3])
+  local f = redis.call('HMGET', key, 'submitted', 'total', 'rejected', 'window', 'closed', 'again')
+  local has_more = f[6] or not f[5] and tonumber(f[1]) < tonumber(f[2]) - tonumber(f[3])
   if has_more and 2 * redis.call('SCARD', root .. ':open:' .. group) <= tonumber(f[4]) then
     hasten_group(root, group, now)
   end
@@ -161,12 +161,14 @@ function F.close_group(keys, args)
   if not f[1] then return 'unknown' end
   if f[1] == 'cancelling' then return 'ok' end
   if f[1] ~= 'validating' and f[1] ~= 'in_progress' then return f[1] end
-  if not f[2] then
-    redis.call('HINCRBY', key, how, tonumber(f[3]) - tonumber(f[4]) - tonumber(f[5]))
+  if not f[2] or how == 'cancelled' then
+    local lines = tonumber(f[3]) - tonumber(f[4]) - tonumber(f[5])
+    if f[2] then redis.call('HINCRBY', key, f[2], -lines) end
+    redis.call('HINCRBY', key, how, lines)
     redis.call('HSET', key, 'closed', how)
   end
   if how == 'cancelled' then
-    redis.call('HSET', key, 'closed', how)
+    redis.call('HDEL', key, 'again')
     enter(root, group, 'cancelling', now)
   end
   hasten_group(root, group, now)
@@ -189,6 +191,32 @@ function F.reopen_group(keys, args)
   resume_group(root, group, now)
   redis.call('ZADD', root .. ':tending', now, group)
   return lines
+end
+
+-- group, states: its jobs that have ended so by now are sent again, a window at a time -> ok, or stale: it is no more
+function F.retry_group(keys, args)
+  local root, group, now = keys[1], args[1], now_ms()
+  local key = root .. ':group:' .. group
+  local f = redis.call('HMGET', key, 'state', 'ends')
+  if not f[1] or f[1] == 'cancelling' then return 'stale' end
+  redis.call('HSET', key, 'again', args[2], 'again_behind', 0, 'again_upto', f[2] or 0)
+  resume_group(root, group, now)
+  redis.call('ZADD', root .. ':tending', now, group)
+  return 'ok'
+end
+
+-- group, place: up to it everything is sent again; none: all of it is
+function F.retried(keys, args)
+  local root, group = keys[1], args[1]
+  local key = root .. ':group:' .. group
+  if redis.call('HEXISTS', key, 'again') == 0 then return 'ok' end
+  if args[2] then
+    redis.call('HSET', key, 'again_behind', args[2])
+  else
+    redis.call('HDEL', key, 'again', 'again_behind', 'again_upto')
+    settle_group(root, group, now_ms())
+  end
+  return 'ok'
 end
 
 -- most, lease ms -> groups that somebody is to see to, each answered once in a lease

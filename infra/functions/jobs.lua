@@ -56,7 +56,7 @@ local function enqueue(root, job, now)
   local ring = root .. ':projects:' .. pool .. ':' .. f[2]
   redis.call('ZADD', root .. ':live', now + tonumber(f[7] or f[5]), job)
   if f[6] == '1' then redis.call('HINCRBY', root .. ':projectlive', f[3], 1) end
-  redis.call('ZADD', root .. ':queued:' .. f[1], now, job)
+  redis.call('ZADD', root .. ':queued:' .. f[1] .. ':' .. f[2], now, job)
   redis.call('RPUSH', root .. ':backlog:' .. pool .. ':' .. f[2] .. ':' .. f[3], job)
   if not redis.call('ZSCORE', ring, f[3]) then
     local oldest = redis.call('ZRANGE', ring, 0, 0, 'WITHSCORES')
@@ -70,7 +70,7 @@ local function withdraw(root, job)
   local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'project', 'state', 'first')
   if f[4] == 'queued' then
     redis.call('LREM', root .. ':backlog:' .. pool_of(f[1], f[5]) .. ':' .. f[2] .. ':' .. f[3], 0, job)
-    redis.call('ZREM', root .. ':queued:' .. f[1], job)
+    redis.call('ZREM', root .. ':queued:' .. f[1] .. ':' .. f[2], job)
   end
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':tasks:' .. job)) do
     local _, _, _, stage = split_task(task)
@@ -192,7 +192,7 @@ function F.submit(keys, args)
     local earlier = redis.call('GET', root .. ':idem:' .. idem)
     if earlier and serves(root, earlier) then return {'exists', earlier} end
   end
-  local depth = redis.call('ZCARD', root .. ':queued:' .. record.model)
+  local depth = redis.call('ZCARD', root .. ':queued:' .. record.model .. ':' .. record.class)
   if depth >= max_queued then return {'full', depth} end
   if max_project > 0 and tonumber(redis.call('HGET', root .. ':projectlive', record.project) or 0) >= max_project then
     return {'quota', max_project}

@@ -19,7 +19,7 @@
 --   leases               zset   task -> end of lease
 --   backlog:<pool>:<class>:<project>  list   jobs not yet dispatched, by the pool of their first stage
 --   projects:<pool>:<class>           zset   projects with a backlog -> when last served
---   queued:<model>       zset   jobs that nobody has started -> when submitted
+--   queued:<model>:<class>  zset  jobs that nobody has started -> when submitted
 --   live                 zset   jobs not ended -> deadline
 --   projectlive          hash   project -> jobs not ended, without those that the farm gave itself
 --   idem:<key>           string id of the job or group of an idempotency key

@@ -63,11 +63,12 @@ function F.fade_jobs(keys, args)
   return 'ok'
 end
 
--- job, force ('1' ends it first) -> ok running unknown
+-- job, force ('1' ends it first) -> ok unknown, running (and no force), ended (meanwhile, and nobody has seen its result)
 function F.delete_job(keys, args)
   local root, job = keys[1], args[1]
   local f = redis.call('HMGET', root .. ':job:' .. job, 'state', 'project', 'finished')
   if not f[1] then return 'unknown' end
+  if f[3] and args[2] == '1' then return 'ended' end
   if not f[3] then
     if args[2] ~= '1' then return 'running' end
     terminate(root, job, 'cancelled', now_ms())

@@ -153,7 +153,7 @@ function F.claim(keys, args)
   if f[1] == 'queued' then
     redis.call('HSET', job_key, 'state', 'running', 'started', now)
     redis.call('HINCRBY', job_key, 'version', 1)
-    redis.call('ZREM', root .. ':queued:' .. f[3], job)
+    redis.call('ZREM', root .. ':queued:' .. f[3] .. ':' .. f[4], job)
     if f[8] then group_job_started(root, f[8]) end
   end
   local next_part, next_stage = successor(segment, stage, cjson.decode(f[2]), cjson.decode(f[7]))

@@ -276,5 +276,5 @@ def test_a_full_queue_refuses_recordings_too(bench: Bench) -> None:
         assert refused.value.code == "queue_full"
 
     bench.settings.limits.queue_depth = 1
-    bench.client.server("control").zadd(bench.client.keys.queued(CARD.id), {"job_1": time.time() * 1000})
+    bench.client.server("control").zadd(bench.client.keys.queued(CARD.id, "interactive"), {"job_1": time.time() * 1000})
     bench.run(talk)

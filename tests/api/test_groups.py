@@ -201,7 +201,7 @@ def test_a_group_leaves_half_of_the_queue_to_others(bench: Bench) -> None:
 
     async def talk() -> None:
         made = await create(bench, 10)
-        assert bench.client.server("control").zcard(bench.client.keys.queued("hibari")) == 3
+        assert bench.client.server("control").zcard(bench.client.keys.queued("hibari", "normal")) == 3
         assert (await ask(bench, "POST", JOBS, {"request": HI})).status_code == 202
         assert await counts(bench, made["id"]) == {"total": 10, "queued": 10}
 
@@ -318,6 +318,60 @@ def test_only_what_failed_is_spoken_again(bench: Bench) -> None:
         assert (await group(bench, made["id"])).json()["status"] == "completed"
         assert await counts(bench, made["id"]) == {"total": 4, "succeeded": 4}
         assert error_of(await group(bench, made["id"], "/retry", "POST")) == (409, "job_not_retryable", None)
+
+    bench.run(talk)
+
+
+def test_failed_jobs_are_sent_again_no_more_at_a_time_than_the_window_holds(bench: Bench) -> None:
+    bench.settings.limits.bulk_window = 4
+
+    async def talk() -> None:
+        made = await create(bench, 12)
+        while work(bench, lambda text: "1" not in text):  # all but 1, 10 and 11
+            await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 12, "failed": 9, "succeeded": 3}
+        again = await group(bench, made["id"], "/retry", "POST")
+        assert (again.status_code, again.json()["status"]) == (202, "in_progress")
+        assert await counts(bench, made["id"]) == {"total": 12, "failed": 5, "succeeded": 3, "queued": 4}
+        await tend(bench.farm, made["id"])
+        assert (await counts(bench, made["id"]))["queued"] == 4
+        while work(bench):
+            await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 12, "succeeded": 12}
+        assert (await group(bench, made["id"])).json()["status"] == "completed"
+
+    bench.run(talk)
+
+
+def test_lines_that_expired_and_are_cancelled_later_count_once(bench: Bench) -> None:
+    bench.settings.limits.bulk_window = 2
+
+    async def talk() -> None:
+        made = await create(bench, 6)
+        bench.client.server("control").hincrby(bench.client.keys.group(made["id"]), "began", -2 * 86_400_000)
+        await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 6, "expired": 4, "queued": 2}
+        await group(bench, made["id"], "/cancel", "POST")
+        assert await counts(bench, made["id"]) == {"total": 6, "cancelled": 6}
+        path = f"/v1/audio/job_groups/{made['id']}/retry"
+        assert (await ask(bench, "POST", path, {"states": ["cancelled"]})).status_code == 202
+        while work(bench):
+            await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 6, "succeeded": 6}
+
+    bench.run(talk)
+
+
+def test_bulk_that_waits_keeps_nobody_else_out(bench: Bench) -> None:
+    bench.settings.limits.max_interactive_wait_s = 0.01
+    bench.settings.limits.queue_depth = 4
+
+    async def talk() -> None:
+        await create(bench, 4)
+        await asyncio.sleep(0.05)
+        (card,) = (card for card in bench.farm.models if card.id == "hibari")
+        assert (await bench.farm.state(card, fresh=True)).queued == {"interactive": 0, "normal": 2, "batch": 0}
+        await bench.farm.admit(card, interactive=True, patient=True)
 
     bench.run(talk)
 

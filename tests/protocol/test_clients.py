@@ -120,6 +120,8 @@ def one_of_each(job: str) -> list[Call[Any]]:
         groups.tend_group("jobgrp_1", 60),
         groups.close_group("jobgrp_1", "cancelled"),
         groups.reopen_group("jobgrp_1", "cancelled"),
+        groups.retry_group("jobgrp_1", ["failed"]),
+        groups.retried("jobgrp_1", None),
         groups.begin_batch("batch_1", {}),
         groups.end_batch("batch_1", "failed", {}),
         quota.charge("key", KeyLimits(), 1, 5),

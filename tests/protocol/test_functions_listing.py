@@ -47,6 +47,10 @@ def test_what_has_not_ended_is_deleted_by_force_only_and_nothing_of_it_is_left(f
     assert farm.run(delete_job(job, force=False)) == "running"
     assert farm.run(delete_job(job, force=True)) == "ok"
     assert farm.run(delete_job(job, force=True)) == "unknown"
+    ended = farm.submit()
+    farm.end_job(ended, "cancelled")
+    assert farm.run(delete_job(ended, force=True)) == "ended"  # what is to be removed with it must be looked up first
+    assert farm.run(delete_job(ended, force=False)) == "ok"
     assert list(farm.server.scan_iter(f"*{job}*")) == []
     assert farm.server.xlen(farm.keys.outbox()) == 1
 
