@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from speechmill.cli.jobs.fetch import Out, fetch_lines
+from speechmill.cli.jobs.fetch import Out, Overwrite, Target, fetch_lines
 from speechmill.cli.jobs.watch import SOME_FAILED, changes, progress_of
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
 from speechmill.cli.tables import Columns, moment, print_json, show_fields, show_table
@@ -75,6 +75,7 @@ def watch(batch: BatchId, url: Url = HERE, key: Key = "", as_json: AsJson = Fals
     """Tell every change, until it is over. Exit code 2 where a line did not succeed."""
     record: dict[str, Any] = {}
     with Remote(url, key) as farm:
+        farm.told("GET", _path(batch))
         for record in changes(farm, _path(batch), "request_counts"):
             if as_json:
                 print_json(record)
@@ -95,7 +96,14 @@ def cancel(batch: BatchId, url: Url = HERE, key: Key = "", as_json: AsJson = Fal
 
 
 @app.command("fetch")
-def fetch(batch: BatchId, out: Out = Path("speech"), url: Url = HERE, key: Key = "", as_json: AsJson = False) -> None:
+def fetch(
+    batch: BatchId,
+    out: Out = Path("speech"),
+    overwrite: Overwrite = False,
+    url: Url = HERE,
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
     """Write the audio of a batch that is over, each line under its custom id. Exit code 2 where a line has none."""
     with Remote(url, key) as farm:
         record = farm.told("GET", _path(batch))
@@ -103,7 +111,8 @@ def fetch(batch: BatchId, out: Out = Path("speech"), url: Url = HERE, key: Key =
         if not files:
             raise typer.BadParameter(f"{batch} is {record['status']}: it has no output", param_hint="ID")
         lines = (line for file in files for line in _lines(farm, file))
-        fetch_lines(farm, lines, lambda line: _content(line["response"]["body"]["file_id"]), out, as_json)
+        target = Target(out, overwrite)
+        fetch_lines(farm, lines, lambda line: _content(line["response"]["body"]["file_id"]), target, as_json)
 
 
 def _lines(farm: Remote, file: str) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from speechmill.cli.remote import AsJson
 from speechmill.cli.roles import Assignments, Profile
 
 app = typer.Typer(help="Dead letters: jobs that failed too often.", no_args_is_help=True)
@@ -16,7 +17,7 @@ app = typer.Typer(help="Dead letters: jobs that failed too often.", no_args_is_h
 def list_dead(
     profile: Profile = None,
     assignments: Assignments = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Jobs given up on, newest first."""
     from speechmill.cli.common import control_client
@@ -61,6 +62,7 @@ def redrive(
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
     profile: Profile = None,
     assignments: Assignments = None,
+    as_json: AsJson = False,
 ) -> None:
     """Start a new take of these jobs."""
     from speechmill.cli.common import control_client, fail
@@ -75,6 +77,9 @@ def redrive(
         fail("name the jobs, or use --all")
     answers = {job: client.run(retry(job)) for job in names}
     for job, answer in answers.items():
-        print(f"{job}: {'queued again' if answer == 'ok' else answer}")
+        if as_json:
+            print(json.dumps({"job": job, "queued": answer == "ok", "answer": answer}))
+        else:
+            print(f"{job}: {'queued again' if answer == 'ok' else answer}")
     if any(answer != "ok" for answer in answers.values()):
         raise typer.Exit(1)

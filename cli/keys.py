@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from speechmill.cli.remote import AsJson
 from speechmill.cli.roles import Assignments, Profile
+from speechmill.cli.tables import print_json
 
 if TYPE_CHECKING:
     from speechmill.configs.settings import ApiKey
     from speechmill.infra.apikeys import KeyRecord
 
 app = typer.Typer(help="API keys: make, list, revoke.", no_args_is_help=True)
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 @app.command("create")
@@ -88,6 +89,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="From `speechmill keys list`.")],
     profile: Profile = None,
     assignments: Assignments = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take a key back. Calls that are running go on."""
     from speechmill.cli.common import control_client, fail
@@ -95,4 +97,7 @@ def revoke(
 
     if not revoke_key(control_client(profile, assignments), key_id):
         fail(f"there is no key {key_id}; see `speechmill keys list`")
-    sys.stderr.write(f"revoked {key_id}\n")
+    if as_json:
+        print_json({"id": key_id, "revoked": True})
+    else:
+        sys.stderr.write(f"revoked {key_id}\n")

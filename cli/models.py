@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
-from speechmill.cli.tables import Columns, show_table
+from speechmill.cli.tables import Columns, print_json, show_table
 
 app = typer.Typer(help="What a farm serves, and checkpoints on this machine.")
 COLUMNS: Columns = {
@@ -30,7 +30,7 @@ def models(context: typer.Context, url: Url = HERE, key: Key = "", as_json: AsJs
 
 
 @app.command("check")
-def check(path: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")]) -> None:
+def check(path: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")], as_json: AsJson = False) -> None:
     """Files, keys, shapes and tokenizer of a checkpoint, without loading it. Exit code 1 where something is missing."""
     from speechmill.infra.errors import BadInput
     from speechmill.models.checkpoints import check_checkpoint, recognise
@@ -40,8 +40,9 @@ def check(path: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")])
         findings = check_checkpoint(model, path)
     except LookupError as error:
         raise BadInput(str(error)) from None
-    for finding in findings:
-        print(finding)
+    if as_json:
+        print_json({"path": str(path), "model": model, "findings": findings})
+    else:
+        print("\n".join(findings) or f"{path} is complete: speechmill up --model {path} serves it as {model}")
     if findings:
         raise typer.Exit(1)
-    print(f"{path} is complete: speechmill up --model {path} serves it as {model}")

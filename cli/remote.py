@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from speechmill.infra.errors import FarmError
+from speechmill.infra.errors import BadInput, FarmError
 
 if TYPE_CHECKING:
     import httpx
@@ -18,6 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 PAGE = 100
 """Records that one request lists."""
 ANSWER_S = 60.0
+MOST_PORT = 65_535
 
 
 class Unreachable(FarmError):
@@ -40,12 +41,13 @@ class Refused(FarmError):
 
 
 class Remote:
-    """One farm, and one connection pool to it. A context manager."""
+    """One farm, and one connection pool to it. A context manager. Raises BadInput for what is no address, or no key."""
 
     def __init__(self, url: str, key: str) -> None:
         import httpx
 
         self.base = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+        _check(self.base, key)
         shown = {"Authorization": f"Bearer {key}"} if key else {}
         self.http = httpx.Client(headers=shown, timeout=ANSWER_S, trust_env=False)
 
@@ -106,6 +108,19 @@ class Remote:
     def unreachable(self, error: Exception) -> Unreachable:
         advice = "is `speechmill up` running there? Else say where with --url or SPEECHMILL_URL"
         return Unreachable(f"{self.base} does not answer ({error}); {advice}")
+
+
+def _check(base: str, key: str) -> None:
+    import httpx
+
+    try:
+        url = httpx.URL(base)
+    except httpx.InvalidURL as error:
+        raise BadInput(f"--url {base}: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > MOST_PORT:
+        raise BadInput(f"--url {base}: it must be such as {HERE}")
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput("--key: a key has only ASCII characters, and none of control")
 
 
 def refusal(answer: "httpx.Response", base: str) -> dict[str, Any]:

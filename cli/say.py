@@ -4,13 +4,14 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from speechmill.cli.remote import HERE, Key, Refused, Remote, Url
+from speechmill.cli.remote import HERE, AsJson, Key, Refused, Remote, Url
+from speechmill.cli.tables import print_json
 
 if TYPE_CHECKING:
     from speechmill.infra.encode import AudioFormat
@@ -82,6 +83,7 @@ def say(
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
     url: Url = HERE,
     key: Key = "",
+    as_json: AsJson = False,
 ) -> None:
     """Speak TEXT through a running farm into a file."""
     from rich.console import Console
@@ -96,10 +98,17 @@ def say(
         task = bar.add_task("", total=None)
         with Remote(url, key) as farm:
             spoken = fetch(farm, body, out, lambda seconds: bar.advance(task, seconds))
-    ratio = spoken.audio_s / spoken.total_s
-    print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
+    _tell(out, spoken, as_json)
     if play:
         _play(out)
+
+
+def _tell(out: Path, spoken: Spoken, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": str(out), **{name: round(value, 3) for name, value in asdict(spoken).items()}})
+        return
+    ratio = spoken.audio_s / spoken.total_s
+    print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
 
 
 def _play(out: Path) -> None:

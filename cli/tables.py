@@ -1,6 +1,7 @@
 """Records of a farm for people and for scripts: a table on a terminal, else tab-separated lines, or JSON."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -8,6 +9,10 @@ from typing import Any
 
 Columns = Mapping[str, Callable[[Any], object]]
 """Titles, and what of a record stands below them."""
+
+
+_CONTROLS = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+"""What a terminal would obey, and what turns the order of its text."""
 
 
 def show_table(records: Iterable[Any], columns: Columns, as_json: bool) -> None:
@@ -40,7 +45,12 @@ def _print_table(records: Iterable[Any], columns: Columns) -> None:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else " ".join(str(value).split())
+    return "-" if value is None or value == "" else " ".join(_harmless(str(value)).split())
+
+
+def _harmless(text: str) -> str:
+    """Names and messages are other people's."""
+    return _CONTROLS.sub(" ", text)
 
 
 def show_fields(record: Mapping[str, Any], as_json: bool) -> None:
@@ -51,7 +61,8 @@ def show_fields(record: Mapping[str, Any], as_json: bool) -> None:
     for name, value in record.items():
         if value not in (None, "", [], {}):
             shown = moment(value) if name.endswith("_at") else value
-            print(f"{name}\t{shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)}")
+            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+            print(f"{name}\t{_harmless(text)}")
 
 
 def moment(unix_s: int | None) -> str | None:

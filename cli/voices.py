@@ -86,6 +86,7 @@ def say_with(
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
     url: Url = HERE,
     key: Key = "",
+    as_json: AsJson = False,
 ) -> None:
     """Hear a voice: as `speechmill say --voice NAME`."""
-    say(text, out=out, voice=name, model=model, play=play, url=url, key=key)
+    say(text, out=out, voice=name, model=model, play=play, url=url, key=key, as_json=as_json)

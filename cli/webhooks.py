@@ -10,6 +10,7 @@ import typer
 
 from speechmill.cli import listen
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
+from speechmill.cli.tables import print_json
 
 app = typer.Typer(help="Webhooks: who is told of events, and a server to try it with.", no_args_is_help=True)
 app.command("listen")(listen.listen)
@@ -46,11 +47,14 @@ def create(
 
 
 @app.command("delete")
-def delete(endpoint: EndpointId, url: Url = HERE, key: Key = "") -> None:
+def delete(endpoint: EndpointId, url: Url = HERE, key: Key = "", as_json: AsJson = False) -> None:
     """Stop telling an endpoint."""
     with Remote(url, key) as farm:
-        farm.ask("DELETE", _path(endpoint))
-    sys.stderr.write(f"deleted {endpoint}\n")
+        told = farm.told("DELETE", _path(endpoint))
+    if as_json:
+        print_json(told)
+    else:
+        sys.stderr.write(f"deleted {endpoint}\n")
 
 
 @app.command("test")

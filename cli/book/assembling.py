@@ -30,6 +30,7 @@ class Finish:
     """How the book is to be. Without `loudness` it is as loud as the model has spoken it."""
 
     out: Path
+    """Resolved."""
     tags: Tags
     cover: Picture | None
     bit_rate: int
@@ -46,7 +47,7 @@ class Finish:
     def check(self) -> None:
         """Before anything is spoken. Raises BadInput where the book could not be written."""
         _ = self.kind
-        folder = self.out.absolute().parent
+        folder = self.out if self.out.is_dir() else self.out.parent
         if not folder.is_dir():
             raise BadInput(f"{self.out}: there is no folder {folder}")
         if not os.access(folder, os.W_OK):

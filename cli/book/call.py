@@ -1,14 +1,14 @@
 """One call of `speechmill book`, from its options to its exit code."""
 
-import shlex
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from speechmill.cli.again import coming_back
 from speechmill.cli.book.assembling import Assembly, Finish, Made
+from speechmill.cli.book.folder import claim
 from speechmill.cli.book.progress import BookDisplay
 from speechmill.cli.book.script import Scene, planned
 from speechmill.cli.book.word_times import WordTimes
@@ -25,11 +25,6 @@ from speechmill.infra.errors import FarmError
 TOLERANCE_LU = 0.1
 
 
-def work_folder(out: Path) -> Path:
-    """Beside the book, so that what is finished can be moved there in one step."""
-    return out.with_name(f"{out.name}.work")
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """What the options say."""
@@ -43,7 +38,7 @@ class Call:
 
     def carry_out(self) -> int:
         """Raises BadInput, OSError and what the farm refuses, all of which leave what was done as it is."""
-        folder = work_folder(self.finish.out)
+        folder = claim(self.finish.out)
         with State(Folder(folder).work / "state.sqlite3") as state:
             try:
                 with self._patience() as patience:
@@ -105,8 +100,7 @@ class Call:
         counts = state.count()
         total, left = sum(counts.values()), counts.get("pending", 0)
         self.display.say(
-            f"left with {total - left} of {total} pieces done; the farm goes on with what it has. To come back:\n"
-            f"  {shlex.join(['speechmill', *sys.argv[1:]])}"
+            f"left with {total - left} of {total} pieces done; the farm goes on with what it has. {coming_back()}"
         )
 
     def _conclude(self, made: Made, skipped: int) -> None:

@@ -19,7 +19,7 @@ BOOK is an .epub without copy protection, .md (chapters by headings) or .txt (ch
 a folder, which gets an .mp3 for each chapter.
 
 The same command again goes on where the last one stopped, whatever stopped it: the farm keeps at work, and what was
-fetched lies in a folder beside --out that ends in .work.
+fetched lies in a folder beside --out that ends in .work, or in .speechmill-book where --out is a folder itself.
 
 Exit codes: 0 the book is there; 1 it cannot be made; 2 parts of it cannot be spoken, or the command was not
 understood; 130 stopped by Ctrl-C, which leaves the farm at work.
@@ -77,7 +77,7 @@ def book(
             return
         name = title or read.title
         finish = Finish(
-            out=out or Path(f"{source.stem}.m4b"),
+            out=(out or Path(f"{source.stem}.m4b")).resolve(),
             tags=Tags(name, name, author or ", ".join(read.authors), read.language, narrator=""),
             cover=_cover(cover, read, display),
             bit_rate=1000 * bitrate,

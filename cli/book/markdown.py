@@ -19,13 +19,14 @@ def read_markdown_book(text: str) -> Book:
     """Never fails; without text there are no chapters."""
     from markdown_it import MarkdownIt
 
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     front = _FRONT_MATTER.match(text)
     facts = {name: value.strip("\"'") for name, value in _FACT.findall(front[1])} if front else {}
     body = text[front.end() :] if front else text
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     for rule in _UNHEARD:
         parser.add_render_rule(rule, _silent)
-    lines = body.splitlines(keepends=True)
+    lines = [f"{line}\n" for line in body.split("\n")]  # as the parser counts them
     cuts = [0, *_starts(parser.parse(body)), len(lines)]
     parts = [read_document(parser.render("".join(lines[start:end]))).paragraphs for start, end in pairwise(cuts)]
     authors = (facts["author"],) if "author" in facts else ()

@@ -1,6 +1,7 @@
 """`speechmill jobs`: list, show, watch, cancel, retry, fetch and delete."""
 
 import sys
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,16 @@ from speechmill.cli.tables import Columns, moment, print_json, show_fields, show
 app = typer.Typer(help="Jobs of a farm, and groups of them.", no_args_is_help=True)
 app.command("watch")(watch)
 app.command("fetch")(fetch)
+
+
+class Ending(StrEnum):
+    """How jobs ended that can be sent again."""
+
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
 COLUMNS: Columns = {
     "id": lambda job: job["id"],
     "status": lambda job: job["status"],
@@ -32,13 +43,14 @@ def list_all(
     model: Annotated[str | None, typer.Option(help="Only its jobs.")] = None,
     group: Annotated[str | None, typer.Option(metavar="ID", help="Only jobs of this group.")] = None,
     custom_id: Annotated[str | None, typer.Option(help="Your own name of a job.")] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Only jobs given up on after too many tries.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Most that are listed.")] = 20,
     url: Url = HERE,
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Jobs of the key's project, newest first."""
-    asked = {"status": status, "model": model, "group_id": group, "custom_id": custom_id}
+    asked = {"status": status, "model": model, "group_id": group, "custom_id": custom_id, "dead": dead}
     with Remote(url, key) as farm:
         jobs = farm.pages(JOBS, {name: value for name, value in asked.items() if value}, most=limit)
         show_table(jobs, COLUMNS, as_json)
@@ -71,15 +83,25 @@ def cancel(ids: Ids, url: Url = HERE, key: Key = "", as_json: AsJson = False) ->
 def retry(
     ids: Ids,
     new_seed: Annotated[bool, typer.Option("--new-seed", help="Draw another seed; for jobs, not groups.")] = False,
+    state: Annotated[
+        list[Ending] | None,
+        typer.Option(help="What of a group is spoken again, else what failed; repeatable."),
+    ] = None,
     url: Url = HERE,
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Speak again what failed, was cancelled or expired; of a group, what failed."""
+    """Speak again what failed, was cancelled or expired; of a group, what failed, or as --state says."""
+    for name in ids:
+        if new_seed and is_group(name):
+            raise typer.BadParameter(f"{name} is a group, whose jobs keep their seeds", param_hint="--new-seed")
+        if state and not is_group(name):
+            raise typer.BadParameter(f"{name} is no group", param_hint="--state")
+    of_group = {"states": list(dict.fromkeys(state))} if state else {}
     with Remote(url, key) as farm:
         for name in ids:
-            options: dict[str, Any] = {} if is_group(name) else {"json": {"new_seed": new_seed}}
-            _tell(farm.told("POST", f"{path_of(name)}/retry", **options), as_json)
+            body = of_group if is_group(name) else {"new_seed": new_seed}
+            _tell(farm.told("POST", f"{path_of(name)}/retry", json=body), as_json)
 
 
 @app.command("rm")

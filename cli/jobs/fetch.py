@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,39 +16,70 @@ if TYPE_CHECKING:
     from speechmill.cli.submit.rows import Ended
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Write over files that are there and come from elsewhere.")
+]
 Line = dict[str, Any]
 """Of the results of a group, or what says the same of one job."""
 SOME_FAILED = 2
 
 
-def fetch(ids: Ids, out: Out = Path("speech"), url: Url = HERE, key: Key = "", as_json: AsJson = False) -> None:
+def fetch(
+    ids: Ids,
+    out: Out = Path("speech"),
+    overwrite: Overwrite = False,
+    url: Url = HERE,
+    key: Key = "",
+    as_json: AsJson = False,
+) -> None:
     """Write what has succeeded by now, each under its custom id. Exit code 2 where something has no audio."""
     from speechmill.cli.submit.fetching import job_audio
 
     with Remote(url, key) as farm:
         lines = (line for name in ids for line in (_of_group if is_group(name) else _of_job)(farm, name))
-        fetch_lines(farm, lines, lambda line: job_audio(line["job_id"]), out, as_json)
+        fetch_lines(farm, lines, lambda line: job_audio(line["job_id"]), Target(out, overwrite), as_json)
 
 
-def fetch_lines(farm: Remote, lines: Iterator[Line], audio: Callable[[Line], str], out: Path, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where files go."""
+
+    out: Path
+    overwrite: bool
+
+    def check(self, name: str, line: Line) -> None:
+        """Raises BadInput where another file than the one that comes has its name."""
+        from speechmill.cli.submit.outputs import Folder, Kept
+        from speechmill.infra.errors import BadInput
+
+        folder, body = Folder(self.out), line["response"]["body"]
+        same = Kept(name, int(body["bytes"]), str(body["sha256"]), None)
+        if not self.overwrite and folder.exist()(name) and folder.lost([same]):
+            place = self.out / name
+            raise BadInput(f"{place} is there already, and from elsewhere; take another --out, or say --overwrite")
+
+
+def fetch_lines(
+    farm: Remote, lines: Iterator[Line], audio: Callable[[Line], str], target: Target, as_json: bool
+) -> None:
     """`audio` is where a line's audio is. Raises FarmError, OSError, and Exit where a line has none."""
     from speechmill.cli.submit.fetching import Fetcher
     from speechmill.cli.submit.outputs import Folder
     from speechmill.cli.submit.patience import Patience
 
-    names: dict[str, Line] = {}
+    names: set[str] = set()
     failed = 0
-    with Fetcher(farm, Folder(out), Patience(lambda message: print(message, file=sys.stderr))) as fetcher:
+    with Fetcher(farm, Folder(target.out), Patience(lambda message: print(message, file=sys.stderr))) as fetcher:
         for line in lines:
             if line["response"] is None or line["response"]["status_code"] != 200:
                 failed += 1
                 print(f"{line['custom_id'] or line.get('job_id')}: {_why(line)}", file=sys.stderr)
                 continue
             name = _name(line, names)
-            names[name] = line
+            target.check(name, line)
             fetcher.fetch(name, audio(line), line)
         while fetcher.under_way:
-            failed += sum(not _told(end, out, as_json) for end in _ends(fetcher.take(1.0)))
+            failed += sum(not _told(end, target.out, as_json) for end in _ends(fetcher.take(1.0)))
     if failed:
         raise typer.Exit(SOME_FAILED)
 
@@ -71,15 +103,17 @@ def _why(line: Line) -> str:
     return str(error["message"])
 
 
-def _name(line: Line, taken: dict[str, Line]) -> str:
-    """By the user's own name, where no other file has it."""
-    from speechmill.cli.submit.naming import clean, extension_of
+def _name(line: Line, taken: set[str]) -> str:
+    """By the user's own name, where no other file has it, nor one that some disk takes for the same; taken from now."""
+    from speechmill.cli.submit.naming import clean, extension_of, folded
 
     body = line["response"]["body"]
     own = clean(line["custom_id"] or line.get("job_id") or body["file_id"])
     other = clean(str(line.get("job_id") or body.get("file_id")))
     extension = extension_of(body["format"])
-    return f"{other if f'{own}.{extension}' in taken else own}.{extension}"
+    name = f"{other if folded(f'{own}.{extension}') in taken else own}.{extension}"
+    taken.add(folded(name))
+    return name
 
 
 def _ends(outcomes: list[Any]) -> "Iterator[Ended]":

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -10,15 +11,23 @@ from speechmill.cli.jobs.places import Ids, is_group, path_of
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
 from speechmill.cli.tables import print_json
 
+if TYPE_CHECKING:
+    from speechmill.cli.submit.patience import Patience
+
 WAIT_S = 30
 PAUSE_S = 1.0
 SOME_FAILED = 2
 
 
 def watch(ids: Ids, url: Url = HERE, key: Key = "", as_json: AsJson = False) -> None:
-    """Tell every change, one after the other. Exit code 2 where something did not succeed."""
+    """Tell every change, one after the other. Exit code 2 where something did not succeed.
+
+    A farm that goes away meanwhile is waited for.
+    """
     failed = False
     with Remote(url, key) as farm:
+        for name in ids:  # before anything is waited for
+            farm.told("GET", path_of(name))
         for name in ids:
             last: dict[str, Any] = {}
             for last in (_group if is_group(name) else _job)(farm, name):
@@ -49,11 +58,12 @@ def _is_well(record: dict[str, Any]) -> bool:
 
 def _job(farm: Remote, name: str) -> Iterator[dict[str, Any]]:
     """Its versions; the farm holds the answer until there is another."""
-    job = farm.told("GET", path_of(name))
+    patience = _patience()
+    job = patience.until_done(lambda: farm.told("GET", path_of(name)))
     yield job
     while job["finished_at"] is None:
         params = {"wait": WAIT_S, "since_version": job["version"]}
-        answer = farm.ask("GET", path_of(name), params=params)
+        answer = patience.until_done(partial(farm.ask, "GET", path_of(name), params=params))
         if answer.status_code != 304:
             job = answer.json()
             yield job
@@ -64,10 +74,14 @@ def _group(farm: Remote, name: str) -> Iterator[dict[str, Any]]:
 
 
 def changes(farm: Remote, path: str, counts: str) -> Iterator[dict[str, Any]]:
-    """Of something asked for again and again: whenever its status or its counts are others, until it is over."""
+    """Of something asked for again and again: whenever its status or its counts are others, until it is over.
+
+    Waits for a farm that is away. Raises Refused.
+    """
+    patience = _patience()
     before: tuple[Any, Any] | None = None
     while True:
-        record = farm.told("GET", path)
+        record = patience.until_done(lambda: farm.told("GET", path))
         now = (record["status"], record[counts])
         if now != before:
             yield record
@@ -75,3 +89,9 @@ def changes(farm: Remote, path: str, counts: str) -> Iterator[dict[str, Any]]:
         if record["status"] in ("completed", "cancelled", "failed", "expired"):
             return
         time.sleep(PAUSE_S)
+
+
+def _patience() -> "Patience":
+    from speechmill.cli.submit.patience import Patience
+
+    return Patience(partial(typer.echo, err=True))

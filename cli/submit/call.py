@@ -1,12 +1,12 @@
 """One call of `speechmill submit`, from its options to its exit code."""
 
-import shlex
-import sys
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechmill.cli.again import coming_back
 from speechmill.cli.remote import Remote
 from speechmill.cli.submit.estimate import CHARS_PER_S, Volume, recent_rate
 from speechmill.cli.submit.manifest import Manifest
@@ -19,7 +19,7 @@ from speechmill.cli.submit.sending import JOBS
 from speechmill.cli.submit.sources.gather import STDIN, Reading, gather
 from speechmill.cli.submit.state import State
 from speechmill.cli.submit.work import Work
-from speechmill.infra.errors import BadInput
+from speechmill.infra.errors import BadInput, FarmError
 
 SOME_FAILED = 2
 INTERRUPTED = 130
@@ -43,7 +43,7 @@ class Call:
         """Reads all sources as if to send them. Raises BadInput, OSError."""
         volume = Volume()
         with tempfile.TemporaryDirectory() as folder, State(Path(folder) / "state") as state:
-            state.plan(volume.counted(self._planned(state)))
+            state.plan(volume.counted(self._planned(None if self._state_file.exists() else state)))
         rate = recent_rate(self.farm)
         told = {
             "items": volume.items,
@@ -64,7 +64,7 @@ class Call:
         """Raises BadInput, OSError and what the farm refuses, all of which leave what was done as it is."""
         self.farm.told("GET", JOBS, params={"limit": 1})
         patience = Patience(self.display.say)
-        with State(self.output.work / "state.sqlite3") as state:
+        with State(self._state_file) as state:
             work = Work(self.farm, state, self.output, patience, self.display, Manifest(self.output.manifest))
             clear_parts(self.output)
             state.belong_to(self.farm.base)
@@ -79,9 +79,14 @@ class Call:
                 return INTERRUPTED
             return self._conclude(state)
 
-    def _planned(self, state: State) -> Iterator[Planned]:
+    @property
+    def _state_file(self) -> Path:
+        return self.output.work / "state.sqlite3"
+
+    def _planned(self, state: State | None) -> Iterator[Planned]:
+        """Without a state nobody knows which files are ours, and none is refused."""
         items = planned(gather(self.sources, self.reading), self.wishes)
-        return items if self.overwrite else refuse_taken(items, state, self.output)
+        return items if self.overwrite or state is None else refuse_taken(items, state, self.output)
 
     def _prepare(self, state: State, retry_failed: bool) -> None:
         if self.sources:
@@ -100,29 +105,33 @@ class Call:
         state.missing(self.output.lost(kept))
 
     def _work(self, work: Work, state: State, no_wait: bool) -> None:
-        """However it ends, the manifest is whole behind it."""
+        """However it ends, the manifest is whole behind it; where it cannot be, why it ended is told all the same."""
         counts = state.count()
         total = sum(counts.values())
         self.display.begin(total, total - counts.get("pending", 0))
         work.manifest.rewrite(state.ended())
         try:
             work.send_all() if no_wait else work.run()
-        finally:
-            work.manifest.rewrite(state.ended())
-            self.output.publish()
+        except BaseException:
+            try:
+                self._publish(work, state)
+            except (FarmError, OSError, sqlite3.OperationalError) as error:
+                self.display.say(f"the manifest is not what it should be: {error}")
+            raise
+        self._publish(work, state)
+
+    def _publish(self, work: Work, state: State) -> None:
+        work.manifest.rewrite(state.ended())
+        self.output.publish()
 
     def _say_goodbye(self, state: State) -> None:
+        """What was read from standard input is known by now, and need not be given again."""
         counts, unsent = state.count(), state.unsent()
         total, left = sum(counts.values()), counts.get("pending", 0)
         rest = f", but for {unsent} that were not sent yet" if unsent else ""
         self.display.say(
-            f"left with {total - left} of {total} done; the farm goes on with the rest{rest}. To come back:\n"
-            f"  {self._same_command()}"
+            f"left with {total - left} of {total} done; the farm goes on with the rest{rest}. {coming_back([STDIN])}"
         )
-
-    def _same_command(self) -> str:
-        """What was read from standard input is known by now, and need not be given again."""
-        return shlex.join(["speechmill", *(word for word in sys.argv[1:] if word != STDIN)])
 
     def _conclude(self, state: State) -> int:
         counts = state.count()

@@ -18,6 +18,9 @@ each); a folder of such files; - for standard input. All of them are UTF-8.
 The same command again goes on where the last one stopped: what is in --out is not fetched again, what the farm has is
 not asked for again, and lines that have changed are spoken anew. Without SOURCE it goes on with what is begun there.
 
+The farm keeps a result for two days from its end, unless the item's ttl_seconds says otherwise; what it has no more by
+the time that it is asked for is spoken again.
+
 Exit codes: 0 all is there; 1 nothing could be done, or not all of it; 2 some items failed, or the command was not
 understood; 130 stopped by Ctrl-C, which leaves the farm at work.
 """

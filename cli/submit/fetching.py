@@ -96,7 +96,7 @@ class Fetcher:
             self._outcomes.put(_refused(name, job, error))
         except _Damaged as error:
             self._outcomes.put(Ended(name, "failed", job, error=str(error)))
-        except (FarmError, OSError) as error:
+        except Exception as error:  # whatever it is, who waits for the outcome has to hear of it
             self._outcomes.put(Broken(error))
 
     def _fetched(self, name: str, path: str, job: str | None, result: Mapping[str, Any]) -> Ended:

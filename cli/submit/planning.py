@@ -13,7 +13,9 @@ from speechmill.cli.submit.state import State
 from speechmill.infra.errors import BadInput
 
 WEEK_S = 604_800
-"""Jobs wait for their turn, and results for us, for as long as the farm allows, or as it does by itself for longer."""
+"""Jobs wait for their turn for as long as the farm allows."""
+KEPT_S = 172_800
+"""How long results wait for us. Each costs the farm memory until then, and there may be very many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def planned(gathered: Iterable[Gathered], wishes: Wishes) -> Iterator[Planned]:
             position=position,
             place=item.where,
             digest=hashlib.sha256(dump(told).encode()).hexdigest(),
-            body=dump({"ttl_seconds": WEEK_S, "deadline_seconds": WEEK_S, **wishes.terms, **told}),
+            body=dump({"ttl_seconds": KEPT_S, "deadline_seconds": WEEK_S, **wishes.terms, **told}),
         )
 
 

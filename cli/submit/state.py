@@ -12,7 +12,7 @@ from typing import Any
 
 from speechmill.cli.submit.naming import folded
 from speechmill.cli.submit.rows import Ended, Planned, Row, Window
-from speechmill.infra.errors import BadInput
+from speechmill.infra.errors import BadInput, FarmError
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -47,33 +47,41 @@ _HERE = "run = (SELECT max(run) FROM items)"
 
 
 _ROW = ", ".join(Row.__annotations__)
+_OF_THE_FILE = (sqlite3.OperationalError, sqlite3.DatabaseError)
+"""Themselves: what else comes from them is a fault of ours."""
 
 
 class State:
-    """A context manager. Raises BadInput where another process has it open, or it is not ours."""
+    """A context manager. Raises BadInput where another process has it open, or it is not ours.
+
+    Raises FarmError behind its block for what went wrong with the file there, such as a full disk.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, timeout=0.5, isolation_level=None)
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, timeout=0.5, isolation_level=None)
+        except sqlite3.Error as error:
+            raise _explained(path, error) from None
         try:
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT")
-        except sqlite3.OperationalError as error:
+            self.lineage = self._fact("lineage", uuid.uuid4().hex)
+            """Random: what tells requests of this state from those of another with the same texts."""
+        except sqlite3.Error as error:
             self._db.close()
-            raise BadInput(f"{path}: another command is at work with it ({error})") from None
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise BadInput(f"{path}: it is broken ({error}); delete it to begin anew") from None
-        self.lineage = self._fact("lineage", uuid.uuid4().hex)
-        """Random: what tells requests of this state from those of another with the same texts."""
+            raise _explained(path, error) from None
 
     def __enter__(self) -> "State":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._db.close()
+        if type(error) in _OF_THE_FILE:
+            raise _explained(self._path, error) from error
 
     def _fact(self, name: str, value: str) -> str:
         """What was written first."""
@@ -267,3 +275,11 @@ class State:
     def _rows(self, where: str, *values: Any) -> Iterator[Row]:
         for row in self._db.execute(f"SELECT {_ROW} FROM items WHERE {where}", values):
             yield Row(*row)
+
+
+def _explained(path: Path, error: BaseException | None) -> FarmError:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return BadInput(f"{path}: another command is at work with it ({error})")
+    if isinstance(error, sqlite3.OperationalError):
+        return FarmError(f"{path}: {error}")
+    return BadInput(f"{path}: it is broken ({error}); delete it to begin anew")

@@ -223,6 +223,24 @@ def test_a_folder_gets_a_file_for_each_chapter(farm: Farm, tmp_path: Path) -> No
     assert "00:00:00." in (tmp_path / "short/2_Two.vtt").read_text(encoding="utf-8")
 
 
+def test_a_folder_that_is_there_is_a_place_for_a_book_and_keeps_what_is_in_it(
+    farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("short.txt").write_text("The bell rang.\n", encoding="utf-8")
+    assert book(farm, "short.txt", "-o", ".").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1_1.mp3", "short.txt"]
+
+
+def test_a_work_folder_with_other_things_in_it_is_refused_and_left_alone(farm: Farm, tmp_path: Path) -> None:
+    (tmp_path / "b.m4b.work" / ".speechmill").mkdir(parents=True)
+    mine = tmp_path / "b.m4b.work" / "mine.txt"
+    mine.write_text("Mine.")
+    refused = book(farm, FERRY, "-o", tmp_path / "b.m4b")
+    assert "this one holds other things" in str(refused.exception)
+    assert mine.read_text() == "Mine."
+
+
 def test_what_cannot_be_spoken_is_named_and_can_be_left_out(farm: Farm, tmp_path: Path) -> None:
     source = tmp_path / "mixed.md"
     source.write_text("# Signs\n\nThe bell rang.\n\nᚠᚢᚦ\n", encoding="utf-8")
@@ -330,6 +348,17 @@ def test_chapters_of_markdown_are_its_highest_headings_that_repeat() -> None:
     assert (read.title, read.authors) == ("A B", ("C",))
     assert [chapter.title for chapter in read.chapters] == ["A B", "One", "Two"]
     assert [one.text for one in read.chapters[1].paragraphs] == ["One", "Text.", "Within"]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
+def test_the_ends_of_lines_do_not_change_a_book_in_markdown(end: str) -> None:
+    text = "---\ntitle: A\n---\n# One\n\nA page\fends, a line\u2028too.\n\n# Two\n\nEnd.\n"
+    read = read_markdown_book(text.replace("\n", end))
+    assert read.title == "A"
+    assert [[one.text for one in chapter.paragraphs][1:] for chapter in read.chapters] == [
+        ["A page ends, a line too."],
+        ["End."],
+    ]
 
 
 def test_long_paragraphs_are_cut_between_sentences_and_silence_follows_the_kind_of_paragraph() -> None:

@@ -18,12 +18,17 @@ from typer.testing import CliRunner, Result
 
 from speechmill.cli.main import app
 from speechmill.cli.remote import Remote
+from speechmill.cli.submit.call import Call
+from speechmill.cli.submit.fetching import Broken, Fetcher
+from speechmill.cli.submit.outputs import Folder
 from speechmill.cli.submit.patience import Patience
 from speechmill.cli.submit.planning import Wishes, planned
+from speechmill.cli.submit.progress import Display
 from speechmill.cli.submit.sending import Sender
 from speechmill.cli.submit.sources.gather import Reading, gather
 from speechmill.cli.submit.state import State
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.keys import new_id
 
 WITHIN_S = 120.0
@@ -137,6 +142,38 @@ def test_ctrl_c_leaves_the_farm_at_work_and_names_the_command_that_comes_back(fa
     assert jobs_made(farm) - before == count
 
 
+class Away(Folder):
+    """The user leaves with the first result, and then the manifest finds no place."""
+
+    def keep(self, name: str, part: Path, sha256: str, media_type: str) -> int:
+        if name == "a-00001.wav":
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().keep(name, part, sha256, media_type)
+
+    def publish(self) -> None:
+        raise StoreUnavailable("the bucket is away")
+
+
+def test_ctrl_c_is_told_although_the_manifest_finds_no_place(
+    farm: Farm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, wishes = write_lines(tmp_path / "a.txt", 40), Wishes({}, {}, "{custom_id}.{ext}")
+    with Remote(farm.base, "") as remote, Display(as_json=True) as display:
+        call = Call(remote, display, Away(tmp_path / "out"), (str(source),), Reading(), wishes, overwrite=False)
+        assert call.carry_out(retry_failed=False, no_wait=False) == 130
+    said = capsys.readouterr().err
+    assert "the bucket is away" in said
+    assert "To come back" in said
+
+
+def test_a_line_of_results_that_nobody_understands_ends_the_fetching(tmp_path: Path) -> None:
+    with Remote("127.0.0.1:9", "") as remote, Fetcher(remote, Folder(tmp_path), Patience(print)) as fetcher:
+        fetcher.fetch("a.wav", "/audio", {"response": {"body": {"bytes": "many"}}})
+        (outcome,) = fetcher.take(WITHIN_S)
+    assert isinstance(outcome, Broken)
+    assert isinstance(outcome.error, ValueError)
+
+
 def test_a_call_outlives_the_api(farm: Farm, tmp_path: Path) -> None:
     count = 24
     write_lines(tmp_path / "a.txt", count)
@@ -198,9 +235,28 @@ def test_a_cancelled_group_ends_as_such_and_is_spoken_by_a_retry(farm: Farm, tmp
     assert (cancelled.returncode, "pending" in counts) == (2, False)
     assert counts["cancelled"] == len([line for line in manifest(tmp_path / "out") if line["status"] == "cancelled"])
     assert counts["cancelled"] > 0
+    assert ask(farm, "jobs", "retry", group).exit_code == 1
+    assert ask(farm, "jobs", "retry", group, "--state", "cancelled", "--state", "failed").exit_code == 0
+    assert ask(farm, "jobs", "watch", group).exit_code == 0
     again = run(farm, tmp_path, "submit", "--out", "out", "--retry-failed")
     assert again.returncode == 0, again.stderr
     assert_whole(tmp_path / "out", names_of("a", 40))
+
+
+def test_a_watch_outlives_the_api(farm: Farm, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.txt", 40)
+    sent = ask(farm, "submit", str(source), "--out", str(tmp_path / "x"), "--no-wait", "--json")
+    (group,) = json.loads(sent.stdout)["groups"]
+    watching = begin(farm, tmp_path, "jobs", "watch", group)
+    assert watching.stdout is not None
+    assert watching.stdout.readline().startswith(group)
+    farm.kill("api")
+    assert watching.stderr is not None
+    assert watching.stderr.readline().startswith("waiting for the farm: ")
+    farm.start("api", "api", "--port", farm.base.rpartition(":")[2])
+    said, complained = watching.communicate(timeout=WITHIN_S)
+    assert watching.returncode == 0, complained
+    assert "completed" in said
 
 
 class Crash(Exception):
@@ -319,6 +375,8 @@ def test_a_dry_run_counts_and_sends_nothing(farm: Farm, tmp_path: Path) -> None:
     assert (told["items"], told["characters"], told["audio_s"]) == (2, 22, 1.5)
     assert jobs_made(farm) == before
     assert not (tmp_path / "out").exists()
+    assert run(farm, tmp_path, "submit", "a.txt", "--out", "out").returncode == 0
+    assert run(farm, tmp_path, "submit", "a.txt", "--out", "out", "--dry-run").returncode == 0
     away = speechmill("submit", "a.txt", "--dry-run", "--url", "http://127.0.0.1:9", cwd=tmp_path)
     assert (away.returncode, "time unknown" in away.stdout) == (0, True)
 
@@ -337,6 +395,13 @@ def test_jobs_are_listed_shown_watched_fetched_and_deleted(farm: Farm, tmp_path:
     assert ask(farm, "jobs", "watch", job).exit_code == 0
     assert ask(farm, "jobs", "fetch", group, job, "--out", str(tmp_path / "f")).exit_code == 0
     assert sorted(path.name for path in (tmp_path / "f").glob("*.wav"))[:3] == [f"{n}.wav" for n in names_of("a", 3)]
+    mine = tmp_path / "f" / "a-00001.wav"
+    mine.write_bytes(b"mine")
+    assert "a-00001.wav is there already" in str(ask(farm, "jobs", "fetch", group, "-o", str(mine.parent)).exception)
+    assert mine.read_bytes() == b"mine"
+    assert ask(farm, "jobs", "fetch", group, "-o", str(mine.parent), "--overwrite").exit_code == 0
+    assert mine.read_bytes().startswith(b"RIFF")
+    assert ask(farm, "jobs", "list", "--group", group, "--dead").stdout == ""
     assert "succeeded already" in str(ask(farm, "jobs", "cancel", job).exception)
     assert ask(farm, "jobs", "retry", job).exit_code == 1
     assert ask(farm, "jobs", "rm", job).exit_code == 0
@@ -346,7 +411,7 @@ def test_jobs_are_listed_shown_watched_fetched_and_deleted(farm: Farm, tmp_path:
 def test_a_batch_is_made_watched_and_fetched(farm: Farm, tmp_path: Path) -> None:
     lines = [
         {"custom_id": name, "method": "POST", "url": "/v1/audio/speech", "body": {"input": "Hello.", "voice": voice}}
-        for name, voice in (("good", "heart"), ("bad", "nobody"))
+        for name, voice in (("good", "heart"), ("bad", "nobody"), ("GOOD", "heart"))
     ]
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)))
     made = json.loads(ask(farm, "batches", "create", str(tmp_path / "b.jsonl"), "--metadata", "k=v", "--json").stdout)
@@ -354,7 +419,8 @@ def test_a_batch_is_made_watched_and_fetched(farm: Farm, tmp_path: Path) -> None
     assert ask(farm, "batches", "watch", made["id"]).exit_code == 2
     assert made["id"] in ask(farm, "batches", "list").stdout
     fetched = ask(farm, "batches", "fetch", made["id"], "--out", str(tmp_path / "f"))
-    assert (fetched.exit_code, fetched.stdout) == (2, f"{tmp_path / 'f' / 'good.wav'}\n")
+    names = {Path(line).stem for line in fetched.stdout.splitlines()}
+    assert (fetched.exit_code, len(names), len(names & {"good", "GOOD"})) == (2, 2, 1)
     assert "bad: there is no such voice" in fetched.stderr
 
 
@@ -362,8 +428,8 @@ def test_voices_and_models_are_listed_in_columns_and_as_json(farm: Farm, tmp_pat
     assert ask(farm, "voices", "list").stdout.startswith("heart\theart\tbuiltin\thibari\tEnglish\t")
     (model, *_) = ask(farm, "models", "--json").stdout.splitlines()
     assert json.loads(model)["id"] == "hibari"
-    said = ask(farm, "voices", "say", "heart", "Hello.", "-o", str(tmp_path / "v.wav"))
-    assert (said.exit_code, (tmp_path / "v.wav").exists()) == (0, True)
+    said = ask(farm, "voices", "say", "heart", "Hello.", "-o", str(tmp_path / "v.wav"), "--json")
+    assert (json.loads(said.stdout)["audio_s"] > 0, (tmp_path / "v.wav").exists()) == (True, True)
     clip = httpx.post(f"{farm.base}/v1/audio/speech", json={"input": "This is how I sound, more or less."}, timeout=60)
     (tmp_path / "clip.wav").write_bytes(clip.content)
     added = ask(farm, "voices", "add", "Ann", str(tmp_path / "clip.wav"), "--consent", "her own")

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 import pytest
-from running import environment, free_port, speechmill
+from running import COMMAND, environment, free_port, speechmill
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from speechmill.cli.again import coming_back
 from speechmill.cli.main import app
+from speechmill.cli.tables import show_fields, show_table
 from speechmill.infra.embedded import EmbeddedValkey
 
 CONFIG_FAULT = 78
@@ -119,6 +121,54 @@ def test_speaking_through_a_stopped_farm_is_one_line(tmp_path: Path) -> None:
     done = speechmill("say", "hello", "--url", url, cwd=tmp_path)
     assert_one_line(done, 1, f"{url} does not answer")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--url", "localhost:x"), "--url http://localhost:x: Invalid port"),
+        (("--url", "ftp://host"), "it must be such as http://127.0.0.1:8091"),
+        (("--url", "host:99999"), "it must be such as"),
+        (("--key", "schlüssel"), "--key: a key has only ASCII characters"),
+    ],
+)
+def test_what_is_no_address_or_no_key_is_one_line(tmp_path: Path, options: tuple[str, str], told: str) -> None:
+    assert_one_line(speechmill("jobs", "list", *options, cwd=tmp_path), 1, told)
+
+
+def test_a_command_that_is_shown_has_no_key_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "To come back, with the key in SPEECHMILL_API_KEY:\n  speechmill submit a.txt --json"
+    for given in (["submit", "a.txt", "--key", "sk-1", "--json"], ["submit", "--key=sk-1", "a.txt", "-", "--json"]):
+        monkeypatch.setattr(sys, "argv", ["speechmill", *given])
+        assert coming_back(["-"]) == said
+
+
+def test_other_peoples_text_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table([{"id": "a\x1b[2J\x9b1m\u202eb\nc"}], {"id": lambda record: record["id"]}, as_json=False)
+    show_fields({"name": "a\x1b[2J\rb"}, as_json=False)
+    assert capsys.readouterr().out == "a [2J 1m b c\nname\ta [2J b\n"
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    """A limit on the size of files stands for it."""
+    (tmp_path / "a.txt").write_text("".join(f"Number {number}.\n" for number in range(20_000)))
+    limited = 'ulimit -f 512; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", limited, "sh", *COMMAND, "submit", "a.txt", "--dry-run"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert_one_line(done, 1, "state: ")
+
+
+def test_seeds_of_a_groups_jobs_and_states_of_a_job_are_not_for_a_retry() -> None:
+    for wrong, why in ((("jobgrp_1", "--new-seed"), "is a group"), (("job_1", "--state", "failed"), "is no group")):
+        done = CliRunner().invoke(app, ["jobs", "retry", *wrong])
+        assert (done.exit_code, why in done.output) == (2, True)
 
 
 def test_dead_letters_of_a_stopped_farm_are_one_line(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ def test_a_key_is_made_listed_and_revoked(valkey: EmbeddedValkey, prefix: str, t
     assert (record["project"], record["scopes"], record["limits"]["requests_per_minute"]) == ("shop", ["speech"], 60)
     assert record["hint"] == made.stdout.strip()[-4:]
     assert made.stdout.strip() not in listed.stdout
-    assert speechmill("keys", "revoke", record["id"], cwd=tmp_path, **where).returncode == 0
+    revoked = speechmill("keys", "revoke", record["id"], "--json", cwd=tmp_path, **where)
+    assert json.loads(revoked.stdout) == {"id": record["id"], "revoked": True}
     again = speechmill("keys", "revoke", record["id"], cwd=tmp_path, **where)
     assert (again.returncode, "there is no key" in again.stderr) == (1, True)
     assert "no keys" in speechmill("keys", "list", cwd=tmp_path, **where).stderr

@@ -67,7 +67,7 @@ def test_an_endpoint_is_made_tried_and_deleted_from_the_command_line(farm: Farm)
     assert "the endpoint answers 204" in webhooks(farm, "test", endpoint["id"]).stdout
     said, _ = end(open_to_all)
     assert said.startswith("webhook.test  evt_")
-    assert webhooks(farm, "delete", endpoint["id"]).exit_code == 0
+    assert json.loads(webhooks(farm, "delete", endpoint["id"], "--json").stdout)["deleted"] is True
     again = webhooks(farm, "delete", endpoint["id"])
     assert "there is no such webhook endpoint" in str(again.exception)
 
