@@ -157,6 +157,10 @@ class Client:
         """A control record; empty when there is none."""
         return cast(dict[bytes, bytes], self._servers["control"].hgetall(key))
 
+    def read_fields(self, key: str, fields: Sequence[str]) -> list[bytes | None]:
+        """Some of a control record; None for each that there is not."""
+        return cast(list[bytes | None], self._servers["control"].hmget(key, list(fields))) if fields else []
+
     def read_set(self, key: str) -> set[bytes]:
         return cast(set[bytes], self._servers["control"].smembers(key))
 

@@ -17,6 +17,7 @@ _ABBREVIATION = re.compile(
 _LONGEST_ABBREVIATION = 6
 _UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 _ZERO_WIDTH_JOINER = "\u200d"
+MOST_TURNS = 5
 
 Span = tuple[int, int]
 
@@ -34,6 +35,55 @@ def split(text: str, max_chars: int) -> list[str]:
     """
     pieces = [piece for sentence in _sentences(text) for piece in _cut(text, sentence, max_chars)]
     return [text[start:end] for start, end in _attach(text, pieces, max_chars)]
+
+
+def pack(text: str, max_chars: int, turn_tag: str = "", most_turns: int = MOST_TURNS) -> list[str]:
+    """As many sentences per segment as fit into `max_chars`; none is cut inside of square brackets that fit.
+
+    `turn_tag` is a regular expression for what changes the speaker: a segment holds at most `most_turns` turns, each on
+    a line of its own, and one that begins in the middle of a turn repeats its tag.
+    """
+    segments: list[str] = []
+    current, turns = "", 0
+    for tag, said in _turns(text, turn_tag):
+        behind = -1
+        for start, end in _pieces(said, max_chars - len(tag)):
+            between = said[behind:start] if behind >= 0 else "\n" + tag
+            is_full = len(current) + len(between) + end - start > max_chars or (behind < 0 and turns == most_turns)
+            if current and is_full:
+                segments.append(current)
+                current, turns = "", 0
+            turns += behind < 0 or not current
+            current += (between if current else tag) + said[start:end]
+            behind = end
+    return [*segments, current] if current else segments
+
+
+def _turns(text: str, turn_tag: str) -> Iterator[tuple[str, str]]:
+    """Each tag with what is said behind it; first what stands before all tags, with "" for its tag."""
+    tag, start = "", 0
+    for match in re.finditer(turn_tag, text) if turn_tag else ():
+        yield tag, text[start : match.start()]
+        tag, start = match[0], match.end()
+    yield tag, text[start:]
+
+
+def _pieces(text: str, max_chars: int) -> Iterator[Span]:
+    """Sentences, and parts of long ones; those that would part a pair of square brackets are one."""
+    held: Span | None = None
+    for start, end in (piece for sentence in _sentences(text) for piece in _cut(text, sentence, max_chars)):
+        if held is not None and _is_open(text, held) and end - held[0] <= max_chars:
+            held = (held[0], end)
+            continue
+        if held is not None:
+            yield held
+        held = (start, end)
+    if held is not None:
+        yield held
+
+
+def _is_open(text: str, span: Span) -> bool:
+    return text.rfind("[", *span) > text.rfind("]", *span)
 
 
 def _sentences(text: str) -> Iterator[Span]:

@@ -117,6 +117,10 @@ class Segments(CardPart):
     history: Annotated[int, Field(ge=0)] = 0
     """How many segments before its own a chained model hears again."""
     max_chars: Annotated[int, Field(gt=0)]
+    packed: bool = False
+    """Sentences share a segment as long as it has room; else each has its own."""
+    turn_tag: str = ""
+    """Of packed text, a regular expression for what changes the speaker."""
     silence_ms: Annotated[int, Field(ge=0, le=2000)] = 120
     ahead: Annotated[int, Field(gt=0)] = 4
     """Segments that may be in work beyond the one that `finish` is joining."""

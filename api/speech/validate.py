@@ -18,7 +18,7 @@ from speechmill.api.speech.languages import choose_language
 from speechmill.api.speech.schemas import AUDIO_FORMATS, FLOAT32_MAX, SAMPLE_RATES, SpeechOptions, VoiceObject
 from speechmill.configs.settings import Limits
 from speechmill.infra.encode import AudioFormat, encoded_rate
-from speechmill.infra.segments import clean, split
+from speechmill.infra.segments import clean, pack, split
 from speechmill.models.card import ModelCard
 
 MAX_IGNORED = 20
@@ -223,15 +223,18 @@ def text_of(text: str, body: SpeechOptions, card: ModelCard, most_chars: int) ->
     if len(cleaned) > most_chars:
         message = f"input has {len(cleaned)} characters; at most {most_chars} are taken"
         raise ApiError(400, "input_too_long", message, "input")
-    if can.refused_input and re.search(can.refused_input, cleaned):
-        raise ApiError(400, "unsupported_parameter", f"model {card.id} does not take the tags in this text", "input")
+    for param, words in (("input", cleaned), ("ref_text", body.ref_text or "")):
+        if can.refused_input and re.search(can.refused_input, words):
+            raise ApiError(400, "unsupported_parameter", f"model {card.id} does not take the tags in this text", param)
     return cleaned
 
 
 def segments_of(text: str, body: SpeechOptions, card: ModelCard) -> tuple[str, ...]:
     """Pieces that the model speaks safely. Raises ApiError 400 `input_too_long` where cutting is forbidden."""
     if body.split_text != "none":
-        return tuple(split(text, card.segments.max_chars)) or (text,)
+        rules = card.segments
+        cut = pack(text, rules.max_chars, rules.turn_tag) if rules.packed else split(text, rules.max_chars)
+        return tuple(cut) or (text,)
     if len(text) > card.segments.max_chars:
         message = f"model {card.id} speaks {card.segments.max_chars} characters at once; leave split_text at 'auto'"
         raise ApiError(400, "input_too_long", message, "input")

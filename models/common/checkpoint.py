@@ -86,9 +86,9 @@ def _shards(path: Path) -> list[Path]:
         return [path]
     try:
         names = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return [path.parent / name for name in sorted(names)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot read {path}: {error!r}") from None
-    return [path.parent / name for name in sorted(names)]
 
 
 class StateDict:

@@ -7,9 +7,13 @@ kernel joins the splits.
 """
 
 import os
+from functools import cache
 
 import torch
 from torch import Tensor
+
+from speechmill.models.common.device import on_device
+from speechmill.models.stage import CannotLoad
 
 SWITCH = "SPEECHMILL_FISH_KVCACHE_ATTN"
 MODES = ("auto", "off", "0", "required")
@@ -21,7 +25,7 @@ except ImportError as error:
 
 
 def is_available() -> bool:
-    """Whether the kernel could be loaded."""
+    """Whether the kernel could be loaded, and ran where it was tried."""
     return _failure is None
 
 
@@ -31,16 +35,34 @@ def load_error() -> str | None:
 
 
 def wanted(device: torch.device) -> bool:
-    """Whether decoding on `device` uses the kernel. Raises ValueError for an unknown switch, RuntimeError where the
-    kernel is required and there is none.
+    """Whether decoding on `device` uses the kernel, which is tried there once.
+
+    Raises CannotLoad for an unknown switch, and where the kernel is required and does not run.
     """
     mode = os.environ.get(SWITCH, "auto")
     if mode not in MODES:
-        raise ValueError(f"{SWITCH} is {mode!r}; known: {', '.join(MODES)}")
-    runs = is_available() and (device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
+        raise CannotLoad(f"{SWITCH} is {mode!r}; known: {', '.join(MODES)}")
+    if mode in ("off", "0"):
+        return False
+    can_run = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    runs = is_available() and can_run and _runs(device)
     if mode == "required" and not runs:
-        raise RuntimeError(f"{SWITCH}=required, but {_failure or f'{device} cannot run it'}")
-    return mode != "off" and mode != "0" and runs
+        raise CannotLoad(f"{SWITCH}=required, but {_failure or f'{device} cannot run it'}")
+    return runs
+
+
+@cache
+def _runs(device: torch.device) -> bool:
+    """Triton compiles at the first launch, for which it needs a C compiler and much else."""
+    global _failure
+    rows = torch.zeros(1, 1, 16, device=device)
+    index = torch.ones(1, dtype=torch.int32, device=device)
+    try:
+        decode(rows, rows[None], rows[None], torch.zeros_like(index)[None], index)
+    except Exception as error:  # whatever it is, the kernel is of no use here
+        _failure = f"{type(error).__name__}: {error}"
+        return False
+    return True
 
 
 def decode(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths: Tensor, splits: int = 0) -> Tensor:
@@ -49,5 +71,6 @@ def decode(query: Tensor, keys: Tensor, values: Tensor, tables: Tensor, lengths:
 
     `splits`: along the length; 0 for as many as fill the device. For fixed `n` and splits a row's result is fixed.
     """
-    made: Tensor = decode_kernel.decode(query, keys, values, tables, lengths, splits)
+    with on_device(query.device):
+        made: Tensor = decode_kernel.decode(query, keys, values, tables, lengths, splits)
     return made

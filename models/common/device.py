@@ -1,5 +1,7 @@
 """Where a stage computes."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from speechmill.models.stage import CannotLoad
@@ -14,3 +16,14 @@ def usable_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise CannotLoad(f'device {name!r} is not there; the stage\'s setting device = "cpu" does without')
     return device
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Launches and graphs go to the current GPU, whatever their tensors lie on: within the block it is this one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def exact_convolutions(device: torch.device) -> None:
+    """On a GPU half of float32's bits would be lost in convolutions, and differently for other numbers of rows."""
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speechmill.models.common.device import exact_convolutions
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.model import Codes, Request
 from speechmill.models.common.engine.stage import LIVE_FRAMES
@@ -34,6 +35,7 @@ def measure(size: str, device: torch.device, batches: Sequence[int]) -> Iterator
     codec_rates = rates if dtype is torch.float32 else measure_rates(device, torch.float32)
     yield Figure("copy bandwidth", rates.bytes_per_s / 1e9, "GB/s")
     yield Figure(f"matrix product, {str(dtype).removeprefix('torch.')}", rates.flops_per_s / 1e12, "TFLOP/s")
+    exact_convolutions(device)
     with torch.inference_mode():
         talker = random_talker(size, device, dtype)
         decoder = Decoder(RandomWeights(0, device, torch.float32), CodecConfig())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speechmill.infra.segments import clean, split
+from speechmill.infra.segments import clean, pack, split
 
 
 def squeezed(text: str) -> str:
@@ -100,3 +100,47 @@ def test_a_long_text_is_no_trouble() -> None:
 )
 def test_unspeakable_characters_are_removed(text: str, cleaned: str) -> None:
     assert clean(text) == cleaned
+
+
+TAG = r"<\|speaker:\d+\|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ("", []),
+        ("One. Two. Three.", ["One. Two. Three."]),
+        ("[whisper] It is late. [laugh] Bye!", ["[whisper] It is late. [laugh] Bye!"]),
+        ("一二三。四五六。", ["一二三。四五六。"]),
+        (
+            "A sentence of thirty characters. Another one of as many letters.",
+            ["A sentence of thirty characters.", "Another one of as many letters."],
+        ),
+        (
+            "Well [clearing throat. slowly] then. And so on, and so on.",
+            ["Well [clearing throat. slowly] then.", "And so on, and so on."],
+        ),
+        (
+            "Before. <|speaker:0|> Hi there. <|speaker:1|>Yes.",
+            ["Before.\n<|speaker:0|>Hi there.", "<|speaker:1|>Yes."],
+        ),
+        (
+            "<|speaker:3|>The first sentence is here. The second is as well.",
+            ["<|speaker:3|>The first sentence is here.", "<|speaker:3|>The second is as well."],
+        ),
+    ],
+)
+def test_sentences_share_a_segment_as_long_as_it_has_room(text: str, segments: list[str]) -> None:
+    assert pack(text, 40, TAG) == segments
+
+
+def test_a_segment_has_no_more_turns_than_it_may() -> None:
+    text = "".join(f"<|speaker:{number}|>Hi." for number in range(7))
+    assert [segment.count("speaker") for segment in pack(text, 1000, TAG)] == [5, 2]
+
+
+@given(st.text(), st.integers(8, 60))
+def test_packed_segments_fit_and_hold_every_character(text: str, most: int) -> None:
+    found = pack(text, most)
+    assert all(0 < len(segment) <= most for segment in found)
+    assert squeezed("".join(found)) == squeezed(text)

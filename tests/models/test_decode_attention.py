@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from speechmill.models.common import decode_attention
+from speechmill.models.stage import CannotLoad
 
 GUEST = Path(__file__).with_name("decode_kernel_guest.py")
 
@@ -26,10 +27,10 @@ def test_it_is_off_without_a_gpu_or_by_the_switch_and_can_be_required(monkeypatc
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert not decode_attention.wanted(cpu)
     monkeypatch.setenv(decode_attention.SWITCH, "required")
-    with pytest.raises(RuntimeError, match="required, but"):
+    with pytest.raises(CannotLoad, match="required, but"):
         decode_attention.wanted(cpu)
     monkeypatch.setenv(decode_attention.SWITCH, "on")
-    with pytest.raises(ValueError, match="known: auto, off, 0, required"):
+    with pytest.raises(CannotLoad, match="known: auto, off, 0, required"):
         decode_attention.wanted(cpu)
     for off in ("off", "0"):
         monkeypatch.setenv("TRITON_INTERPRET", "1")

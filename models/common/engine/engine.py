@@ -18,8 +18,8 @@ from speechmill.models.common.memory import ensure_room
 from speechmill.models.common.paged_kv import KvShape, PagedKv, PagePool
 
 CPU_KV_BYTES = 2 << 30
-GPU_KV_SHARE = 0.8
-"""Of the memory that is free once the weights are loaded."""
+GPU_KV_SHARE = 0.6
+"""Of the memory that is free once the weights are loaded; the rest is for steps, and for stages beside this one."""
 LEAST_POSITIONS = 4096
 """Fewer for a sequence, on a GPU, are not worth a start."""
 
@@ -200,6 +200,8 @@ def _pages(shape: KvShape, options: EngineOptions, positions: int) -> int:
     each = 2 * shape.layers * options.page * shape.kv_heads * shape.size * shape.dtype.itemsize
     one = -(-positions // options.page)
     least = min(one, -(-LEAST_POSITIONS // options.page))
+    if shape.device.type == "cpu":
+        least = one
     ensure_room(shape.device, {"keys and values of one sequence": each * least}, "close what else is on it")
     if shape.device.type == "cuda":
         room = max(int(torch.cuda.mem_get_info(shape.device)[0] * GPU_KV_SHARE) // each, least)

@@ -15,6 +15,7 @@ from torch.nn import functional as fn
 
 from speechmill.models.common.carry import Streams
 from speechmill.models.common.checkpoint import Inspection, Reader, Weights
+from speechmill.models.common.device import exact_convolutions
 from speechmill.models.common.memory import Needs, ensure_room
 from speechmill.models.common.pcm import to_s16
 from speechmill.models.common.resample import resample
@@ -26,8 +27,10 @@ from speechmill.models.fish_speech.codec.playback import Playback, advance
 from speechmill.models.fish_speech.codec.weights import POSITIONS, open_source, rename
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageOptions, StageTask
 
-_STEP_FRAMES = {"cpu": 32, "cuda": 1024}
-"""Codes that one step takes at most, so that it stays within seconds and its activations within a few GiB."""
+_STEP_FRAMES = {"cpu": 32, "cuda": 256}
+"""Codes that one step takes at most, so that it stays within seconds and its activations within some GiB."""
+_STEP_BYTES = 6 * 96 * 4
+"""Of activations for a sample of a step: some tensors of the last block's channels."""
 
 
 class Network(Protocol):
@@ -173,14 +176,16 @@ def _read(kind: Callable[[Reader, CodecConfig], Half], options: StageOptions) ->
     Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them.
     """
     device = torch.device(options.device)
-    if device.type == "cuda":
-        # Half of float32's bits would be lost in convolutions, and differently for other numbers of rows.
-        torch.backends.cudnn.allow_tf32 = False
+    exact_convolutions(device)
     folder = options.checkpoint or Path()
     config, source = read_config(folder), open_source(folder)
     inspection = Inspection(source, rename)
     shapes = kind(inspection, config)
     size = torch.float32.itemsize
-    needs = {"weights": size * inspection.parameters, "streams": options.slots * shapes.streams.bytes_each}
+    needs = {
+        "weights": size * inspection.parameters,
+        "streams": options.slots * shapes.streams.bytes_each,
+        "a step": _STEP_FRAMES[device.type] * config.frame_samples * _STEP_BYTES,
+    }
     ensure_room(device, needs, "give the stage fewer slots, or another device")
     return config, kind(Weights(source, device, torch.float32, rename), config), needs
