@@ -159,7 +159,7 @@ class FarmState:
             stages[name] = PoolState(
                 names=tuple(worker.decode() for worker in workers),
                 waiting={kind: queue["length"] for kind, queue in streams.items()},
-                oldest_ms=round(max(ages, default=0)),
+                oldest_ms=round(max([0, *ages])),
                 leased=int(leased or 0),
             )
         waited = [max(round(now_ms - first[0][1]), 0) if first else 0 for first in oldest]

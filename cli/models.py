@@ -30,11 +30,15 @@ def models(context: typer.Context, url: Url = HERE, key: Key = "", as_json: AsJs
 
 
 @app.command("check")
-def check(path: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")], as_json: AsJson = False) -> None:
+def check(
+    named: Annotated[str, typer.Argument(metavar="PATH", help="Folder of a checkpoint, or a model of the HF cache.")],
+    as_json: AsJson = False,
+) -> None:
     """Files, keys, shapes and tokenizer of a checkpoint, without loading it. Exit code 1 where something is missing."""
     from speechmill.infra.errors import BadInput
-    from speechmill.models.checkpoints import check_checkpoint, recognise
+    from speechmill.models.checkpoints import check_checkpoint, find_checkpoint, recognise
 
+    path = Path(named) if Path(named).is_dir() else find_checkpoint(named, {}) or Path(named)
     try:
         model = recognise(path)
         findings = check_checkpoint(model, path)

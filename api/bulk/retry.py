@@ -39,7 +39,8 @@ async def send_again(farm: FarmState, group: GroupRecord, states: Collection[str
     ended = sum(group.counts[state] - (unborn if state == group.closed else 0) for state in states)
     begun = ended > 0 and await farm.client.run(retry_group(group.id, states)) == "ok"
     if not begun and not lines:
-        raise ApiError(409, "job_not_retryable", f"no job of the group has ended as {' or '.join(sorted(states))}")
+        wrong = f"no job of the group has ended as {' or '.join(sorted(states))}: `states` may name other ends"
+        raise ApiError(409, "job_not_retryable", wrong)
     fresh = await find_group(farm.client, group.id)
     if begun and fresh is not None:
         await retry_some(farm, fresh)

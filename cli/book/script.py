@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from speechmill.cli.submit.planning import WEEK_S
+from speechmill.cli.submit.planning import KEPT_S, WEEK_S
 from speechmill.cli.submit.rows import Planned, dump
 from speechmill.cli.submit.sources.epub import Chapter
 from speechmill.cli.submit.sources.xhtml import Paragraph
@@ -114,5 +114,5 @@ def _parts(text: str) -> list[str]:
 def _piece(text: str, place: str, request: Mapping[str, Any], pause_s: float) -> Piece:
     fields = {**request, "input": text, "response_format": FORMAT}
     digest = hashlib.sha256(dump(fields).encode()).hexdigest()[:32]
-    terms = {"custom_id": digest, "priority": "batch", "ttl_seconds": WEEK_S, "deadline_seconds": WEEK_S}
+    terms = {"custom_id": digest, "priority": "batch", "ttl_seconds": KEPT_S, "deadline_seconds": WEEK_S}
     return Piece(f"{digest}.{FORMAT}", dump({"request": fields, **terms}), place, len(text), pause_s)

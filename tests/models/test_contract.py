@@ -56,6 +56,11 @@ def test_somebody_who_listens_hears_the_same_as_somebody_who_does_not(card: Mode
     assert_same_audio(logs(card, task(TEXT, live=True))[last], samples(logs(card, task(TEXT))[last]))
 
 
+def test_work_that_nobody_hears_comes_in_fewer_pieces(card: ModelCard) -> None:
+    live, bulk = (logs(card, task(TEXT, live=live))[card.stages[-1].name] for live in (True, False))
+    assert len(bulk) < len(live)
+
+
 def test_the_same_task_gives_the_same_bytes(card: ModelCard) -> None:
     once, again = logs(card, task(TEXT)), logs(card, task(TEXT))
     assert all(payload(once[name]) == payload(again[name]) for name in once)
