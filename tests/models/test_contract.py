@@ -57,8 +57,9 @@ def test_somebody_who_listens_hears_the_same_as_somebody_who_does_not(card: Mode
 
 
 def test_work_that_nobody_hears_comes_in_fewer_pieces(card: ModelCard) -> None:
-    live, bulk = (logs(card, task(TEXT, live=live))[card.stages[-1].name] for live in (True, False))
-    assert len(bulk) < len(live)
+    last = card.stages[-1]
+    live, bulk = (logs(card, task(TEXT, live=live))[last.name] for live in (True, False))
+    assert len(bulk) < len(live) or not last.live_chunks
 
 
 def test_the_same_task_gives_the_same_bytes(card: ModelCard) -> None:
