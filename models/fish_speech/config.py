@@ -1,6 +1,7 @@
 """What a checkpoint says of itself in `config.json`: the released layout and the older flat one."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def read_config(folder: Path) -> TalkerConfig:
     """Raises CheckpointError in one line that names the file and the field."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = _object(json.loads(path.read_text(encoding="utf-8")), "the file")
         kind = config.get("model_type")
         if kind == RELEASED:
             return _released(config)
@@ -52,59 +53,103 @@ def read_config(folder: Path) -> TalkerConfig:
             return _flat(config)
     except KeyError as error:
         raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from None
     raise CheckpointError(f"{path}: model_type is {kind!r}, expected {RELEASED!r} or {FLAT!r}")
 
 
 def _released(config: Mapping[str, Any]) -> TalkerConfig:
-    text, audio = config["text_config"], config["audio_decoder_config"]
+    text, audio = (_object(config[name], name) for name in ("text_config", "audio_decoder_config"))
+    eps = _positive(text, "norm_eps")
     return TalkerConfig(
-        slow=_shape(text, text["norm_eps"]),
-        fast=_shape(audio, text["norm_eps"]),
-        vocabulary=text["vocab_size"],
-        codebook=audio["vocab_size"],
-        codebooks=audio["num_codebooks"],
-        positions=text["max_seq_len"],
-        rope_base=text["rope_base"],
-        tied=text["tie_word_embeddings"],
+        slow=_shape(text, eps, "text_config"),
+        fast=_shape(audio, eps, "audio_decoder_config"),
+        vocabulary=_count(text, "vocab_size"),
+        codebook=_count(audio, "vocab_size"),
+        codebooks=_count(audio, "num_codebooks"),
+        positions=_count(text, "max_seq_len"),
+        rope_base=_positive(text, "rope_base"),
+        tied=_flag(text, "tie_word_embeddings", True),
         scaled=True,
         normed=True,
-        semantic=(config["semantic_start_token_id"], config["semantic_end_token_id"]),
+        semantic=(_count(config, "semantic_start_token_id"), _count(config, "semantic_end_token_id")),
     )
 
 
 def _flat(config: Mapping[str, Any]) -> TalkerConfig:
-    """What is said of the fast transformer carries `fast_`; what is not said of it is as in the slow one."""
-    fast = {**config, "n_layer": config["n_fast_layer"]}
-    fast |= {key.removeprefix("fast_"): value for key, value in config.items() if key.startswith("fast_")}
-    fast |= {"head_dim": config.get("fast_head_dim") or fast["dim"] // fast["n_head"]}
+    """What is said of the fast transformer carries `fast_`; what is not said of it, or null, is as in the slow one."""
+    said = {key: value for key, value in config.items() if key.startswith("fast_") and value is not None}
+    fast = {**config, "n_layer": config["n_fast_layer"], "head_dim": None}
+    fast |= {key.removeprefix("fast_"): value for key, value in said.items()}
+    eps = _positive(config, "norm_eps")
     return TalkerConfig(
-        slow=_shape(config, config["norm_eps"]),
-        fast=_shape(fast, config["norm_eps"]),
-        vocabulary=config["vocab_size"],
-        codebook=config["codebook_size"],
-        codebooks=config["num_codebooks"],
-        positions=config["max_seq_len"],
-        rope_base=config["rope_base"],
-        tied=config.get("tie_word_embeddings", True),
-        scaled=config.get("scale_codebook_embeddings", False),
-        normed=config.get("norm_fastlayer_input", False),
-        semantic=(config["semantic_begin_id"], config["semantic_end_id"]),
+        slow=_shape(config, eps, "slow transformer"),
+        fast=_shape(fast, eps, "fast transformer"),
+        vocabulary=_count(config, "vocab_size"),
+        codebook=_count(config, "codebook_size"),
+        codebooks=_count(config, "num_codebooks"),
+        positions=_count(config, "max_seq_len"),
+        rope_base=_positive(config, "rope_base"),
+        tied=_flag(config, "tie_word_embeddings", True),
+        scaled=_flag(config, "scale_codebook_embeddings", False),
+        normed=_flag(config, "norm_fastlayer_input", False),
+        semantic=(_count(config, "semantic_begin_id"), _count(config, "semantic_end_id")),
     )
 
 
-def _shape(config: Mapping[str, Any], eps: float) -> LayerShape:
-    heads, kv_heads = config["n_head"], config.get("n_local_heads", -1)
+def _shape(config: Mapping[str, Any], eps: float, part: str) -> LayerShape:
+    """Raises ValueError that names the `part` too: both have the same fields."""
+    try:
+        return _layers(config, eps)
+    except ValueError as error:
+        raise ValueError(f"{part}: {error}") from None
+
+
+def _layers(config: Mapping[str, Any], eps: float) -> LayerShape:
+    heads, width = _count(config, "n_head"), _count(config, "dim")
     return LayerShape(
-        layers=config["n_layer"],
-        width=config["dim"],
+        layers=_count(config, "n_layer"),
+        width=width,
         heads=heads,
-        kv_heads=heads if kv_heads in (None, -1) else kv_heads,
-        size=config.get("head_dim") or config["dim"] // heads,
-        hidden=config["intermediate_size"],
+        kv_heads=heads if config.get("n_local_heads") in (None, -1) else _count(config, "n_local_heads"),
+        size=_count(config, "head_dim") if config.get("head_dim") else width // heads,
+        hidden=_count(config, "intermediate_size"),
         eps=eps,
-        qk_norm=config.get("attention_qk_norm", False),
-        qkv_bias=config.get("attention_qkv_bias", False),
-        out_bias=config.get("attention_o_bias", False),
+        qk_norm=_flag(config, "attention_qk_norm", False),
+        qkv_bias=_flag(config, "attention_qkv_bias", False),
+        out_bias=_flag(config, "attention_o_bias", False),
     )
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _unfit(name, value, "an object")
+    return value
+
+
+def _count(config: Mapping[str, Any], name: str) -> int:
+    """Raises KeyError for one that is missing, as _positive does."""
+    value = config[name]
+    if type(value) is not int or value < 1:
+        raise _unfit(name, value, "a whole number from 1 on")
+    return value
+
+
+def _positive(config: Mapping[str, Any], name: str) -> float:
+    value = config[name]
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise _unfit(name, value, "a positive number")
+    return float(value)
+
+
+def _flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = config.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise _unfit(name, value, "true or false")
+    return value
+
+
+def _unfit(name: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"{name} is {json.dumps(value):.40}, expected {expected}")

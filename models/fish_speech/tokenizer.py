@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.fish_speech.config import read_config
 
+_START, _END, _VOICE = "<|im_start|>", "<|im_end|>", "<|voice|>"
+"""What prompts are put together with."""
+_CONTROL = re.compile(r"<\|.*\|>")
 _SEMANTIC = re.compile(r"<\|semantic:(\d+)\|>")
 
 
@@ -13,7 +17,7 @@ class Tokenizer:
     """A checkpoint's byte-level BPE."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises CheckpointError for a folder without a usable tokenizer."""
+        """Raises CheckpointError for a folder without a usable tokenizer, or with one that does not fit its config."""
         from transformers import PreTrainedTokenizerFast  # takes seconds to import
 
         path = folder / "tokenizer.json"
@@ -25,7 +29,11 @@ class Tokenizer:
             raise CheckpointError(f"cannot read {path}: {error}") from None
         self._vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         self._path = path
-        self.end = self.named("<|im_end|>")
+        self._rows = read_config(folder).vocabulary
+        named = [self.named(token) for token in (_START, _END, _VOICE)]
+        spelt = (id for token, id in self._vocabulary.items() if not _CONTROL.fullmatch(token))
+        self._ensure_row(max([*named, *spelt]))
+        self.end = self.named(_END)
 
     def encode(self, text: str) -> list[int]:
         """The ids of one piece of text, nothing added."""
@@ -41,10 +49,16 @@ class Tokenizer:
     def first_semantic(self, configured: tuple[int, int], codebook: int) -> int:
         """Id of code 0's semantic token; the others follow it. `configured`: where the tokenizer does not name them.
 
-        Raises CheckpointError if the ids are not `codebook` many in a row.
+        Raises CheckpointError if the ids are not `codebook` many in a row of the vocabulary.
         """
         found = {int(match[1]): id for token, id in self._vocabulary.items() if (match := _SEMANTIC.fullmatch(token))}
         first, last = (min(found.values()), max(found.values())) if found else configured
         if any(first + code != id for code, id in found.items()) or last - first + 1 != codebook:
             raise CheckpointError(f"{self._path}: the semantic tokens {first} to {last} are not {codebook} in a row")
+        self._ensure_row(last)
         return first
+
+    def _ensure_row(self, largest: int) -> None:
+        """Ids of control tokens that never come into a prompt may be what they will."""
+        if largest >= self._rows:
+            raise CheckpointError(f"{self._path} has token {largest}, and the config's vocabulary is {self._rows}")

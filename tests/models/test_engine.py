@@ -1,6 +1,7 @@
 """The engine with a small random model: what is spoken depends on nothing but the request."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -139,16 +140,22 @@ def test_half_precision_is_spoken_alike_each_time() -> None:
     assert once[0]
 
 
-def test_who_has_to_give_up_pages_is_spoken_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = max(asked.prompt.shape[1] + asked.max_frames for asked in CASES)
-    engine = engine_of(pages=2 * (longest // PAGE))
-    preempt, preempted = engine._preempt, list[Held]()
+def note_preempted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by the slot of each sequence that gives up pages which it has."""
+    preempt, preempted = engine._preempt, list[int]()
 
     def noted(held: Held) -> None:
-        preempted.append(held)
+        preempted.extend([held.slot] if held.pages else [])
         preempt(held)
 
     monkeypatch.setattr(engine, "_preempt", noted)
+    return preempted
+
+
+def test_who_has_to_give_up_pages_is_spoken_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = max(asked.prompt.shape[1] + asked.max_frames for asked in CASES)
+    engine = engine_of(pages=2 * (longest // PAGE))
+    preempted = note_preempted(engine, monkeypatch)
     assert speak(engine, CASES, random.Random(1)) == alone()
     assert len(preempted) > 5
 
@@ -178,23 +185,40 @@ def test_references_that_differ_in_residual_codes_only_are_told_apart() -> None:
     assert speak(engine, [changed]) == speak(engine_of(), [changed]) != alone()[:1]
 
 
-def test_no_page_is_lost_when_requests_are_dropped_at_any_point() -> None:
-    chance, engine = random.Random(5), engine_of(pages=40)
-    open_slots: set[int] = set()
-    for _ in range(150):
-        slot = chance.randrange(8)
-        if slot in open_slots and chance.random() < 0.3:
-            engine.close(slot)
-            open_slots.remove(slot)
-        elif slot not in open_slots:
-            open_in(engine, slot, chance.choice(CASES))
-            open_slots.add(slot)
-        if open_slots:
-            engine.step(chance.sample(sorted(open_slots), chance.randint(1, len(open_slots))))
-        engine.audit()
-    for slot in open_slots:
+@pytest.mark.parametrize("pages", [9, 16])
+def test_no_page_is_lost_while_requests_come_end_are_dropped_and_give_up_pages(
+    pages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, engine = random.Random(pages), engine_of(pages=pages)
+    running: dict[int, tuple[Request, int]] = {}
+    counts = Counter[str]()
+    preempted = note_preempted(engine, monkeypatch)
+
+    def close(slot: int, why: str) -> None:
         engine.close(slot)
+        del running[slot]
+        counts[why] += 1
+
+    for _ in range(1250):
+        slot = chance.randrange(8)
+        if slot not in running:
+            number = chance.randrange(len(CASES))
+            made = alone()[number][: chance.choice([0, 0, 2])]
+            open_in(engine, slot, CASES[number], made)
+            running[slot] = CASES[number], len(made)
+        elif chance.random() < 0.04:
+            close(slot, "dropped")
+        for frame in engine.step(chance.sample(sorted(running), min(len(running), chance.randint(0, 2)))):
+            asked, done = running[frame.slot]
+            running[frame.slot] = asked, done + 1
+            if not frame.codes or done + 1 == asked.max_frames:
+                close(frame.slot, "ended")
+        engine.audit()
+    assert min(len(preempted), counts["dropped"], counts["ended"]) > 10
+    for slot in list(running):
+        close(slot, "dropped")
     engine.audit()
+    assert engine._pool.available == pages
 
 
 def test_what_cannot_fit_is_refused_when_it_comes() -> None:

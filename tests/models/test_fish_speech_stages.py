@@ -15,6 +15,7 @@ from goldens import Goldens
 from speechmill.models.common import memory as memory_module
 from speechmill.models.fish_speech.check import check
 from speechmill.models.fish_speech.codec.features import pack
+from speechmill.models.fish_speech.config import read_config
 from speechmill.models.fish_speech.prompt import safe
 from speechmill.models.fish_speech.stages import load
 from speechmill.models.registry import cards
@@ -139,6 +140,59 @@ def test_a_config_that_does_not_fit_is_told_by_tensor(broken: Path) -> None:
     assert any(".attention_norm.weight" in found and found.endswith("is missing") for found in findings)
     with pytest.raises(CannotLoad, match=r"feed_forward\.w1\.weight is \["):
         load("talker", StageOptions(slots=1, checkpoint=broken))
+
+
+@pytest.mark.parametrize(
+    ("layout", "file", "path", "value", "told"),
+    [
+        ("ckpt", "config.json", ["text_config", "n_head"], None, "text_config: n_head is null, expected"),
+        ("ckpt", "config.json", ["text_config"], None, "text_config is null, expected an object"),
+        ("ckpt", "config.json", ["text_config", "max_seq_len"], "4096", 'max_seq_len is "4096", expected a whole'),
+        ("ckpt", "config.json", ["text_config", "vocab_size"], 400, "token 452, and the config's vocabulary is 400"),
+        ("ckpt", "config.json", [], [], "the file is [], expected an object"),
+        ("legacy", "config.json", ["fast_n_head"], 0, "fast transformer: n_head is 0"),
+        ("legacy", "config.json", ["norm_eps"], "small", 'norm_eps is "small", expected a positive number'),
+        ("ckpt", "model.safetensors.index.json", [], [], "model.safetensors.index.json"),
+        ("ckpt", "model.safetensors.index.json", ["weight_map"], {"norm.weight": 3}, "model.safetensors.index.json"),
+        ("ckpt", "codec_config.json", ["encoder_transformer_layers"], [0], "fewer entries than encoder_rates"),
+    ],
+)
+def test_json_that_does_not_fit_is_one_line(
+    tmp_path: Path, layout: str, file: str, path: list[str], value: Any, told: str
+) -> None:
+    folder = Path(shutil.copytree(GOLDENS.folder / layout, tmp_path / "broken"))
+    change(folder / file, path, value)
+    (found,) = (line for line in check(folder) if "codec.pth" not in line)
+    assert told in found
+    assert "\n" not in found
+    with pytest.raises(CannotLoad, match=re.escape(told)):
+        load("codec" if file.startswith("codec") else "talker", StageOptions(slots=1, checkpoint=folder))
+
+
+def change(file: Path, path: list[str], value: Any) -> None:
+    """Put `value` at `path`; the whole file is `value` where that is empty."""
+    whole = {"": json.loads(file.read_text())}
+    place = whole
+    for name in ["", *path][:-1]:
+        place = place[name]
+    place[["", *path][-1]] = value
+    file.write_text(json.dumps(whole[""]))
+
+
+def test_a_null_of_the_fast_transformer_is_as_in_the_slow_one(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDENS.folder / "legacy", tmp_path / "legacy"))
+    for name in ("fast_dim", "fast_n_head", "fast_head_dim"):
+        change(folder / "config.json", [name], None)
+    config = read_config(folder)
+    assert (config.fast.width, config.fast.heads, config.fast.size) == (32, 4, 8)
+
+
+@pytest.mark.parametrize("token", ["<|im_start|>", "<|im_end|>", "<|voice|>"])
+def test_a_control_token_that_is_missing_is_named(broken: Path, token: str) -> None:
+    tokens = json.loads((broken / "tokenizer.json").read_text())["added_tokens"]
+    kept = [each for each in tokens if each["content"] != token]
+    change(broken / "tokenizer.json", ["added_tokens"], kept)
+    assert check(broken) == [f"{broken / 'tokenizer.json'} has no token {token}"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors.index.json", "codec.pth"])

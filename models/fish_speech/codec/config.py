@@ -99,6 +99,8 @@ def read_config(folder: Path) -> CodecConfig:
     except ValidationError as error:
         first = error.errors()[0]
         raise CheckpointError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if len(config.encoder_transformer_layers) < len(config.encoder_rates):
+        raise CheckpointError(f"{path}: encoder_transformer_layers has fewer entries than encoder_rates")
     if math.prod(config.encoder_rates) != math.prod(config.decoder_rates):
         raise CheckpointError(f"{path}: encoder_rates and decoder_rates make frames of different lengths")
     return config
