@@ -172,7 +172,7 @@ def test_the_list_is_filtered_paged_and_remembered(page: Page, served: Farm) -> 
     page.click("nav >> text=Jobs")
     page.fill("#filter-group_id", group)
     expect(page.locator("#group-state")).to_contain_text("25 jobs")
-    expect(page.locator("#rows tr").first).to_contain_text("p-24")
+    expect(page.locator("#rows tr").first).to_contain_text(re.compile(r"p-2\d"))  # several are of the same millisecond
     expect(page.locator("#rows tr")).to_have_count(20)
     page.click("#more")
     expect(page.locator("#rows tr")).to_have_count(25)
