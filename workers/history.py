@@ -26,13 +26,14 @@ def read_history(client: Client, claim: Claim) -> tuple[Spoken, ...]:
     heard = range(max(task.segment - most, 0), task.segment)
     texts = client.read_fields(client.keys.segments(task.job), [str(segment) for segment in heard])
     logs = [log_of(Task(task.job, task.take, segment, task.stage), claim.stages) for segment in heard]
-    return tuple((text.decode(), read_whole(client, log)) for text, log in zip(texts, logs, strict=True) if text)
+    with contextlib.suppress(Hole):
+        return tuple((text.decode(), read_whole(client, log)) for text, log in zip(texts, logs, strict=True) if text)
+    return ()
 
 
 def read_whole(client: Client, log: LogRef) -> bytes:
-    """The payloads of a log that is not trimmed, as far as it is written; nothing of one that has gone."""
+    """The payloads of a log that is not trimmed, as far as it is written. Raises Hole for one that was."""
     reader, parts = LogReader(), []
-    with contextlib.suppress(Hole):
-        while entries := client.read_log(log, reader.entry, READ_COUNT):
-            parts += [chunk.payload for chunk in reader.entries(entries)]
+    while entries := client.read_log(log, reader.entry, READ_COUNT):
+        parts += [chunk.payload for chunk in reader.entries(entries)]
     return b"".join(parts)
