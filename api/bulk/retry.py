@@ -34,6 +34,8 @@ class GroupRetryBody(BaseModel):
 
 async def send_again(farm: FarmState, group: GroupRecord, states: Collection[str]) -> None:
     """Begins it; Celery goes on. Raises ApiError 409 `job_not_retryable` where the group has nothing of the kind."""
+    kept_s = group.deadline_s + group.retention_s + UPLOAD_S  # lines that are no jobs are read to the record's end
+    await farm.client.run(expire(group.items, time.time() + kept_s))
     lines = await _reopen(farm, group) if group.closed in states else 0
     unborn = group.expected - group.submitted if group.closed else 0
     ended = sum(group.counts[state] - (unborn if state == group.closed else 0) for state in states)
@@ -63,10 +65,9 @@ async def retry_some(farm: FarmState, group: GroupRecord) -> None:
 
 
 async def _reopen(farm: FarmState, group: GroupRecord) -> int:
-    """Lines that have not been jobs yet. They are read from the store, which must keep them until they are."""
+    """Lines that have not been jobs yet, where the store still has them. Answers how many."""
     try:
         await farm.in_store(farm.objects.look_up, group.items)
     except ObjectMissing:
         return 0
-    await farm.client.run(expire(group.items, time.time() + group.deadline_s + group.retention_s + UPLOAD_S))
     return await farm.client.run(reopen_group(group.id, group.closed))

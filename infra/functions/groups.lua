@@ -193,13 +193,15 @@ function F.reopen_group(keys, args)
   return lines
 end
 
--- group, states: its jobs that have ended so by now are sent again, a window at a time -> ok, or stale: it is no more
+-- group, states: its jobs that have ended so by now are sent again, a window at a time, beside those that an earlier call
+-- has asked for -> ok, or stale: it is no more
 function F.retry_group(keys, args)
   local root, group, now = keys[1], args[1], now_ms()
   local key = root .. ':group:' .. group
-  local f = redis.call('HMGET', key, 'state', 'ends')
+  local f = redis.call('HMGET', key, 'state', 'ends', 'again')
   if not f[1] or f[1] == 'cancelling' then return 'stale' end
-  redis.call('HSET', key, 'again', args[2], 'again_behind', 0, 'again_upto', f[2] or 0)
+  local states = f[3] and f[3] .. ',' .. args[2] or args[2]
+  redis.call('HSET', key, 'again', states, 'again_behind', 0, 'again_upto', f[2] or 0)
   resume_group(root, group, now)
   redis.call('ZADD', root .. ':tending', now, group)
   return 'ok'

@@ -343,6 +343,27 @@ def test_failed_jobs_are_sent_again_no_more_at_a_time_than_the_window_holds(benc
     bench.run(talk)
 
 
+def test_what_two_calls_want_to_be_sent_again_is_all_sent_again(bench: Bench) -> None:
+    bench.settings.limits.bulk_window = 2
+
+    async def talk() -> None:
+        made = await create(bench, 6)
+        path = f"/v1/audio/job_groups/{made['id']}/retry"
+        for _ in range(2):
+            work(bench, lambda _: True)
+            await tend(bench.farm, made["id"])
+        await group(bench, made["id"], "/cancel", "POST")
+        await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 6, "failed": 4, "cancelled": 2}
+        for states in (["failed"], ["cancelled"]):
+            assert (await ask(bench, "POST", path, {"states": states})).status_code == 202
+        while work(bench):
+            await tend(bench.farm, made["id"])
+        assert await counts(bench, made["id"]) == {"total": 6, "succeeded": 6}
+
+    bench.run(talk)
+
+
 def test_lines_that_expired_and_are_cancelled_later_count_once(bench: Bench) -> None:
     bench.settings.limits.bulk_window = 2
 
