@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HELLO = "Hello! This sentence went through every part of the farm."
 READY_S = 120.0
+"""A child that has crashed by then keeps the farm from getting ready; one that loads weights may take longer."""
 
 
 def up(
@@ -59,10 +60,10 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
     began = time.monotonic()
     supervisor.start()
     base = f"http://{_reachable(settings.api.host)}:{settings.api.port}"
-    ready = False
+    ready = told = False
 
     def tick() -> bool:
-        nonlocal ready
+        nonlocal ready, told
         if ready:
             return True
         if _is_ready(base):
@@ -74,7 +75,11 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
                 _say_how(base, settings)
             return not once
         if time.monotonic() - began > READY_S:
-            raise typer.Exit(_not_ready(supervisor))
+            if any(child.crashes for child in supervisor.children):
+                raise typer.Exit(_not_ready(supervisor))
+            if not told:
+                told = True
+                _say("still loading; the logs tell how far it is")
         return True
 
     supervisor.run(tick)
