@@ -38,7 +38,7 @@ class TalkerConfig:
     semantic: tuple[int, int]
     """First and last id of the semantic tokens, unless the tokenizer says otherwise."""
     residual_limit: int = 0
-    """Residual codes from here on are never drawn; 0 for all as the model was made, which the codec clamps."""
+    """Residual codes from here on, which the codec has not, are never drawn; 0 for all, as upstream draws them."""
 
 
 def read_config(folder: Path) -> TalkerConfig:

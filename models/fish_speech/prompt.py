@@ -94,7 +94,8 @@ def split_turns(text: str) -> list[str]:
 def batches(text: str, chunk_bytes: int) -> list[str]:
     """A text as upstream speaks it, one batch after the other: turns packed up to `chunk_bytes` of UTF-8 and 5 turns.
 
-    A text without speaker tags is one batch, whatever its length.
+    A text without speaker tags is one batch, whatever its length. The farm cuts before a text comes here
+    (`infra.segments.pack`); this is what makes upstream's conversations of the golden files.
     """
     turns = split_turns(text)
     if not turns:

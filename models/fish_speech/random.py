@@ -31,6 +31,7 @@ def _config(slow: LayerShape, fast_layers: int, codebook: int, positions: int) -
         scaled=True,
         normed=True,
         semantic=(2048, 2047 + codebook),
+        residual_limit=codebook // 4,
     )
 
 
@@ -76,7 +77,7 @@ def step_parameters(config: TalkerConfig) -> int:
     return (
         _layer_parameters(slow)
         + head
-        + (config.codebooks - 1) * (_layer_parameters(fast) + config.codebook * fast.width)
+        + (config.codebooks - 1) * (_layer_parameters(fast) + (config.residual_limit or config.codebook) * fast.width)
     )
 
 

@@ -1,7 +1,7 @@
 """The stages of Fish Speech S2 Pro: `encode` (recording → codes), `talker` (text → codes), `codec` (codes → s16le)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.memory import ensure_room
+from speechmill.models.fish_speech.codec.config import read_config as read_codec_config
 from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
 from speechmill.models.fish_speech.config import TalkerConfig, read_config
 from speechmill.models.fish_speech.plan import Planner
@@ -46,13 +47,18 @@ def load(name: str, options: StageOptions) -> Stage:
 def _talker(options: StageOptions) -> TalkerStage:
     if options.checkpoint is None:
         raise CannotLoad("fish_speech speaks from a checkpoint only")
-    return talker_stage(read_voice(options.checkpoint, torch.device(options.device)), EngineOptions(options.slots))
+    limit = read_codec_config(options.checkpoint).quantizer.codebook_size
+    voice = read_voice(options.checkpoint, torch.device(options.device), limit)
+    return talker_stage(voice, EngineOptions(options.slots))
 
 
-def read_voice(folder: Path, device: torch.device) -> Voice:
-    """In bfloat16 on a GPU and in float32 on a CPU. Raises CannotLoad in one line."""
+def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> Voice:
+    """In bfloat16 on a GPU and in float32 on a CPU. `residual_limit`: see `TalkerConfig`.
+
+    Raises CannotLoad in one line.
+    """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    config, tokenizer = read_config(folder), Tokenizer(folder)
+    config, tokenizer = replace(read_config(folder), residual_limit=residual_limit), Tokenizer(folder)
     first = tokenizer.first_semantic(config.semantic, config.codebook)
     source = find_source(folder)
     inspection = Inspection(source, internal_name)

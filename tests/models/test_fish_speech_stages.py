@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from driving import drive, drive_together, length, payload, task
 from goldens import Goldens
 
 from speechmill.models.common import memory as memory_module
+from speechmill.models.common.engine.engine import EngineOptions
 from speechmill.models.fish_speech.check import check
+from speechmill.models.fish_speech.codec.config import read_config as read_codec_config
 from speechmill.models.fish_speech.codec.features import pack
 from speechmill.models.fish_speech.config import read_config
 from speechmill.models.fish_speech.prompt import safe
-from speechmill.models.fish_speech.stages import load
+from speechmill.models.fish_speech.stages import load, read_voice, talker_stage
 from speechmill.models.registry import cards
 from speechmill.models.stage import CannotLoad, Resume, SlotFailed, Stage, StageOptions
 
@@ -218,3 +221,13 @@ def test_a_stage_tells_what_it_keeps_in_memory_and_is_refused_where_that_does_no
     for name in ("talker", "codec", "encode"):
         with pytest.raises(CannotLoad, match=r"GB for weights.* do not fit into the 0\.0 GB that cpu has free: \w+"):
             load(name, options)
+
+
+def test_no_residual_code_is_drawn_that_the_codec_has_not() -> None:
+    sizes = np.array(read_codec_config(CHECKPOINT).quantizer.codebooks)
+    made = [payload(drive(talker(), spoken(seed=seed))) for seed in range(3)]
+    codes = np.concatenate([np.frombuffer(part, "<u2").reshape(-1, len(sizes)) for part in made])
+    assert (codes < sizes).all()
+    free = talker_stage(read_voice(CHECKPOINT, torch.device("cpu")), EngineOptions(4))
+    unbound = np.frombuffer(payload(drive(free, spoken(seed=0))), "<u2").reshape(-1, len(sizes))
+    assert (unbound >= sizes).any()  # else nothing is shown by the others
