@@ -14,7 +14,7 @@ import time
 import wave
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from speechmill.cli.bench.farm import free_port, in_process, serving
 from speechmill.cli.bench.load import percentile
+from speechmill.cli.bench.processes import descendants
 from speechmill.cli.bench.texts import line_text
 from speechmill.configs.settings import load
 from speechmill.infra.embedded import running_valkey
@@ -42,25 +43,20 @@ PROBES = 10
 PROBE = "Somebody asks for one sentence while all the others wait."
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Found:
-    """What a run came to."""
+    """What a run came to. `first_…`: until the first audio of the probe's sentence; `alone`: with nobody else there."""
 
     lines: int
     audio_s: float
     took_s: float
-    alone_audio_per_s: float
     peak_valkey_mb: float
-    killed: list[str] = field(default_factory=list)
-    first_alone_ms: float = 0.0
-    first_p50_ms: float = 0.0
-    first_p95_ms: float = 0.0
-    segment_ms: float = 0.0
-    """What one segment of the farm's largest step takes: the sentence of the probe, whole, with nobody else there."""
-
-    @property
-    def ratio(self) -> float:
-        return self.audio_s / self.took_s / self.alone_audio_per_s
+    killed: list[str]
+    first_alone_ms: float
+    whole_alone_ms: float
+    """Until all of it."""
+    first_p50_ms: float
+    first_p95_ms: float
 
 
 def measure(lines: int, kill: bool, assignments: Sequence[str]) -> dict[str, Any]:
@@ -71,9 +67,10 @@ def measure(lines: int, kill: bool, assignments: Sequence[str]) -> dict[str, Any
         folder = Path(name)
         before = alone(SLOTS, ALONE).audio_per_s
         found = _run(folder, lines, kill, assignments)
-        found.alone_audio_per_s = (before + alone(SLOTS, ALONE).audio_per_s) / 2
-    _show(found)
-    return {**vars(found), "ratio": found.ratio}
+        engine = (before + alone(SLOTS, ALONE).audio_per_s) / 2
+    ratio = found.audio_s / found.took_s / engine
+    _show(found, engine, ratio)
+    return {**asdict(found), "alone_audio_per_s": engine, "ratio": ratio}
 
 
 def _run(folder: Path, lines: int, kill: bool, assignments: Sequence[str]) -> Found:
@@ -92,16 +89,15 @@ def _run(folder: Path, lines: int, kill: bool, assignments: Sequence[str]) -> Fo
         took_s = time.monotonic() - began
     audio_s = check(folder / "out", lines)
     return Found(
-        lines,
-        audio_s,
-        took_s,
-        0.0,
-        watch.peak_bytes / 2**20,
-        killed,
-        1000 * median(first_alone),
-        1000 * percentile(watch.first_s, 0.5),
-        1000 * percentile(watch.first_s, 0.95),
-        1000 * median(whole_alone),
+        lines=lines,
+        audio_s=audio_s,
+        took_s=took_s,
+        peak_valkey_mb=watch.peak_bytes / 2**20,
+        killed=killed,
+        first_alone_ms=1000 * median(first_alone),
+        whole_alone_ms=1000 * median(whole_alone),
+        first_p50_ms=1000 * percentile(watch.first_s, 0.5),
+        first_p95_ms=1000 * percentile(watch.first_s, 0.95),
     )
 
 
@@ -170,20 +166,9 @@ def _submit(base: str, source: Path, out: Path, lines: int, kill: bool) -> list[
 
 def _kill(victim: str) -> None:
     """Of the bench's own farm, which starts it again."""
-    for pid, command in _descendants(os.getpid()):
+    for pid, command in descendants(os.getpid()).items():
         if VICTIMS[victim] in command:
             os.kill(pid, signal.SIGKILL)
-
-
-def _descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """Every process below one, with its command line."""
-    listed = subprocess.run(["ps", "-Ao", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    processes = [line.split(maxsplit=2) for line in listed.splitlines()]
-    family = {str(pid)}
-    for own, parent, *command in sorted(processes, key=lambda fields: int(fields[0])):
-        if parent in family:
-            family.add(own)
-            yield int(own), "".join(command)
 
 
 def check(out: Path, lines: int) -> float:
@@ -201,14 +186,14 @@ def check(out: Path, lines: int) -> float:
     return audio_s
 
 
-def _show(found: Found) -> None:
+def _show(found: Found, engine: float, ratio: float) -> None:
     table = Table("lines", "audio s", "took s", "audio s/s", "÷ in-process", "Valkey peak MB", "killed")
     table.add_row(
         str(found.lines),
         f"{found.audio_s:.0f}",
         f"{found.took_s:.0f}",
         f"{found.audio_s / found.took_s:.1f}",
-        f"{found.ratio:.2f}",
+        f"{ratio:.2f}",
         f"{found.peak_valkey_mb:.0f}",
         ", ".join(found.killed) or "nobody",
     )
@@ -216,6 +201,7 @@ def _show(found: Found) -> None:
     console.print(table)
     console.print(
         f"first audio of a sentence asked for meanwhile: p50 {found.first_p50_ms:.0f} ms,"
-        f" p95 {found.first_p95_ms:.0f} ms; alone {found.first_alone_ms:.0f} ms, all of it {found.segment_ms:.0f} ms"
+        f" p95 {found.first_p95_ms:.0f} ms; alone {found.first_alone_ms:.0f} ms,"
+        f" all of it {found.whole_alone_ms:.0f} ms"
     )
-    console.print(f"{os.cpu_count()} CPUs; the engine alone speaks {found.alone_audio_per_s:.1f} s of audio a second")
+    console.print(f"{os.cpu_count()} CPUs; the engine alone speaks {engine:.1f} s of audio a second")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 import pytest
-from running import COMMAND, environment, free_port, speechmill
+from running import COMMAND, environment, speechmill
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from speechmill.cli.again import coming_back
+from speechmill.cli.bench.farm import free_port
 from speechmill.cli.main import app
 from speechmill.cli.tables import show_fields, show_table
 from speechmill.infra.embedded import EmbeddedValkey

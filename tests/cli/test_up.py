@@ -12,7 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import COMMAND, alive, descendants, environment, free_port, speechmill
+from running import COMMAND, alive, environment, speechmill
+
+from speechmill.cli.bench.farm import free_port
+from speechmill.cli.bench.processes import descendants
 
 PATIENCE_S = 90.0
 
