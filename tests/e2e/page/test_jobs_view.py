@@ -2,63 +2,22 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, Route, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, Route, expect
 
-from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.keys import new_id
 from speechmill.infra.messages import Claim
 from speechmill.infra.protocol import claim, handback
 
-from .browser import chromium, number
-from .harness import Farm
+from ..harness import Farm
+from .browser import SECOND_MODEL, number
 
 HELLO = "Hello."
 SENTENCES = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background. "
-TONE = "k2-fsa/OmniVoice"
 FAILURE = json.dumps({"code": "generation_failed", "message": "<b>it went wrong</b>"})
-
-
-@pytest.fixture(scope="module")
-def served(valkey: EmbeddedValkey, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    """A farm with a second model, which is a tone and has no workers at first: the tests play their part."""
-    farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("served"))
-    farm.settings["SPEECHMILL_MODELS"] = json.dumps(["hibari", TONE])
-    farm.settings["SPEECHMILL_TEST__STAND_IN"] = "true"
-    farm.start_api()
-    farm.start_worker()
-    farm.await_ready()
-    yield farm
-    farm.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser, served: Farm) -> Iterator[Page]:
-    """The page, loaded. Whatever it writes to the console as an error fails the test."""
-    page = browser.new_page(base_url=served.base, viewport={"width": 1280, "height": 900})
-    faults: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        if message.type == "error" and not re.search("the server responded|ERR_INTERNET", message.text):
-            faults.append(message.text)
-
-    page.on("console", note)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto("/")
-    expect(page.locator("#model")).to_have_value("hibari")
-    yield page
-    page.close()
-    assert not faults
 
 
 def create(farm: Farm, text: str = HELLO, model: str = "hibari", **fields: Any) -> str:
@@ -74,7 +33,7 @@ def job_of(farm: Farm, job: str) -> dict[str, Any]:
 
 def give_up(farm: Farm, job: str) -> None:
     """A worker fails at the job as often as it may."""
-    claimed = farm.client.run(claim(f"{TONE}/generator", "w", new_id("n"), 60_000, 0))
+    claimed = farm.client.run(claim(f"{SECOND_MODEL}/generator", "w", new_id("n"), 60_000, 0))
     assert isinstance(claimed, Claim)
     assert claimed.task.job == job
     farm.client.run(handback(claimed.task, claimed.token, FAILURE))
@@ -122,7 +81,7 @@ def test_a_text_is_queued_played_while_it_is_made_to_its_last_sample_and_downloa
 
 
 def test_a_dead_letter_says_what_went_wrong_and_is_retried(page: Page, served: Farm) -> None:
-    dead = [create(served, model=TONE, max_attempts=1, custom_id=name) for name in ("poison-1", "poison-2")]
+    dead = [create(served, model=SECOND_MODEL, max_attempts=1, custom_id=name) for name in ("poison-1", "poison-2")]
     for job in dead:
         give_up(served, job)
     page.click("nav >> text=Jobs")
@@ -143,7 +102,7 @@ def test_a_dead_letter_says_what_went_wrong_and_is_retried(page: Page, served: F
     page.click("#retry-shown")
     expect(page.locator("#jobs-done")).to_have_text("1 of 1 queued again.")
     expect(page.locator("#no-jobs")).to_have_text(re.compile("No dead letters: no job was given up on."))
-    served.start("tone", "worker", "--model", TONE, "--stage", "generator,codec")
+    served.start("tone", "worker", "--model", SECOND_MODEL, "--stage", "generator,codec")
     expect(page.locator("#job-state")).to_have_text("Succeeded", timeout=30_000)
     page.click("#job-tape .round")
     assert await_heard(page) == len(served.stored(dead[0])) // 2
@@ -152,7 +111,7 @@ def test_a_dead_letter_says_what_went_wrong_and_is_retried(page: Page, served: F
 
 
 def test_a_job_is_cancelled_and_deleted(page: Page, served: Farm) -> None:
-    job = create(served, model=TONE, custom_id="unwanted")
+    job = create(served, model=SECOND_MODEL, custom_id="unwanted")
     page.goto(f"/#jobs?job={job}")
     expect(page.locator("#job-state")).to_contain_text("Queued")
     page.click("#job-cancel")
@@ -192,7 +151,7 @@ def test_the_list_is_filtered_paged_and_remembered(page: Page, served: Farm) -> 
 
 
 def test_each_line_becomes_a_job_of_a_group_that_is_cancelled_retried_and_fetched(page: Page, served: Farm) -> None:
-    page.select_option("#model", TONE)
+    page.select_option("#model", SECOND_MODEL)
     page.fill("#text", "One.\n\n Two. \nThree.")
     expect(page.locator("#queue-lines")).to_have_text("Queue 3 lines")
     page.click("#queue-lines")
@@ -204,7 +163,7 @@ def test_each_line_becomes_a_job_of_a_group_that_is_cancelled_retried_and_fetche
     expect(page.locator("#rows .badge", has_text="Cancelled")).to_have_count(3)
     page.click("#group-retry-cancelled")
     expect(page.locator("#group-counts")).to_have_text("Queued 3")
-    served.start("tone", "worker", "--model", TONE, "--stage", "generator,codec")
+    served.start("tone", "worker", "--model", SECOND_MODEL, "--stage", "generator,codec")
     expect(page.locator("#group-counts")).to_have_text("Succeeded 3", timeout=30_000)
     expect(page.locator("#rows .badge", has_text="Succeeded")).to_have_count(3)
     expect(page.locator("#jobs-state")).to_have_text("All have ended")
@@ -256,7 +215,7 @@ def test_the_list_is_asked_for_only_while_something_is_at_work_and_seen(page: Pa
     page.on("request", note)
     page.clock.run_for(60_000)
     assert not asked
-    waiting = create(served, model=TONE)
+    waiting = create(served, model=SECOND_MODEL)
     page.click("#refresh")
     expect(page.locator("#jobs-state")).to_have_text("Live")
     asked.clear()

@@ -1,62 +1,18 @@
 """The web page and the docs, used as people do: in a browser, against a whole farm."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, Route, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, Route, expect
 
-from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.jobs import TERMINAL
-from speechmill.infra.keys import new_id
 
-from .browser import await_played, chromium, number
-from .harness import Farm, eventually
+from ..harness import Farm, eventually
+from .browser import SECOND_MODEL, await_played, number
 
 HELLO = "Hello."
 SENTENCE = "The birch canoe slid on the smooth planks."
-CLONER = "k2-fsa/OmniVoice"
 UNFOLD = "all => all.forEach((each) => { each.open = true; })"
-
-
-@pytest.fixture(scope="module")
-def served(valkey: EmbeddedValkey, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    """A farm that also offers a model for uploaded voices; no worker serves that one."""
-    farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("served"))
-    farm.settings["SPEECHMILL_MODELS"] = json.dumps(["hibari", CLONER])
-    farm.settings["SPEECHMILL_TEST__STAND_IN"] = "true"
-    farm.start_api()
-    farm.start_worker()
-    farm.await_ready()
-    yield farm
-    farm.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser, served: Farm) -> Iterator[Page]:
-    """The page, loaded. Whatever it writes to the console as an error fails the test."""
-    page = browser.new_page(base_url=served.base)
-    faults: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        if message.type == "error" and "the server responded" not in message.text:
-            faults.append(message.text)
-
-    page.on("console", note)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto("/")
-    expect(page.locator("#model")).to_have_value("hibari")
-    yield page
-    page.close()
-    assert not faults
 
 
 def spoken(farm: Farm, **body: object) -> bytes:
@@ -107,8 +63,8 @@ def test_what_cannot_be_spoken_cannot_be_asked_for(page: Page) -> None:
 
 def test_an_error_is_told_in_words_until_something_is_changed(page: Page) -> None:
     page.fill("#text", HELLO)
-    page.select_option("#model", CLONER)
-    expect(page.locator("#model-hint")).to_have_text(f"{CLONER} has no workers now.")
+    page.select_option("#model", SECOND_MODEL)
+    expect(page.locator("#model-hint")).to_have_text(f"{SECOND_MODEL} has no workers now.")
     page.click("#speak")
     expect(page.locator("#error")).to_contain_text("The server cannot do this at the moment.")
     expect(page.locator("#error small")).to_have_text("no_workers")
@@ -148,9 +104,9 @@ def test_the_position_is_told_in_seconds(page: Page) -> None:
 
 def test_the_form_for_voices_is_there_only_for_models_that_can_speak_with_them(page: Page) -> None:
     expect(page.locator("#upload")).to_be_hidden()
-    hint = f"hibari cannot speak with uploaded voices. To use your own, choose {CLONER}."
+    hint = f"hibari cannot speak with uploaded voices. To use your own, choose {SECOND_MODEL}."
     expect(page.locator("#no-upload")).to_have_text(hint)
-    page.select_option("#model", CLONER)
+    page.select_option("#model", SECOND_MODEL)
     expect(page.locator("#upload")).to_be_visible()
     expect(page.locator("#no-upload")).to_be_hidden()
 
@@ -183,7 +139,7 @@ def test_everything_can_be_done_from_the_keyboard(page: Page) -> None:
 
 
 def test_a_voice_can_be_made_from_the_keyboard(page: Page) -> None:
-    page.select_option("#model", CLONER)
+    page.select_option("#model", SECOND_MODEL)
     page.focus("#sample")
     reached = []
     for _ in range(4):
@@ -241,7 +197,7 @@ def test_a_recording_becomes_a_voice_that_is_chosen_and_can_be_deleted(
 ) -> None:
     recording = tmp_path / "Ada.wav"
     recording.write_bytes(spoken(served, input=SENTENCE))
-    page.select_option("#model", CLONER)
+    page.select_option("#model", SECOND_MODEL)
     page.set_input_files("#sample", recording)
     expect(page.locator("#voice-name")).to_have_value("Ada")
     page.fill("#voice-text", HELLO)
@@ -390,7 +346,7 @@ def test_the_docs_show_every_route_and_field_and_what_each_model_takes(page: Pag
     assert names >= set(description["components"]["schemas"]["SpeechBody"]["properties"])
     assert f"curl '{served.base}/v1/audio/speech'" in speech.locator("pre").inner_text()
     models = page.locator("#models details")
-    assert models.locator(".path").all_inner_texts() == ["hibari", CLONER]
+    assert models.locator(".path").all_inner_texts() == ["hibari", SECOND_MODEL]
     models.first.locator("summary").click()
     expect(models.first).to_contain_text("tts-1")
     answer = httpx.post(f"{served.base}/v1/audio/speech", json={"input": HELLO, "model": "hibari"}, timeout=60)

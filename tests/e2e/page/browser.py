@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+SECOND_MODEL = "k2-fsa/OmniVoice"
+"""Of the pages' farms, beside hibari."""
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
     "--autoplay-policy=no-user-gesture-required",
