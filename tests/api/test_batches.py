@@ -19,8 +19,8 @@ from speechmill.infra.keys import new_id
 from speechmill.infra.webhooks import new_endpoint, put_endpoint
 
 from .bulk import PCM, work
+from .jobs import ask, error_of
 from .test_farm import Bench
-from .test_jobs import ask, error_of
 
 BATCHES = "/v1/batches"
 URL = "/v1/audio/speech"

@@ -15,8 +15,8 @@ from speechmill.infra.groups import job_of
 from speechmill.infra.webhooks import new_endpoint, put_endpoint
 
 from .bulk import FRAMES, PCM, work
+from .jobs import ask, error_of
 from .test_farm import Bench
-from .test_jobs import ask, error_of
 
 JOBS = "/v1/audio/jobs"
 HI = {"input": "Hi."}

@@ -10,8 +10,8 @@ from speechmill.api.http import idempotency
 from speechmill.infra.jobs import read_record
 from speechmill.infra.protocol import seal
 
+from .jobs import JOBS, TOKEN, error_of, open_log, write
 from .test_farm import Bench
-from .test_jobs import JOBS, TOKEN, error_of, open_log, write
 
 HELLO = {"request": {"input": "Hello there.", "seed": 3}}
 
