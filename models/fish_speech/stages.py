@@ -1,6 +1,6 @@
 """The stages of Fish Speech S2 Pro: `encode` (recording → codes), `talker` (text → codes), `codec` (codes → s16le)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.memory import ensure_room
 from speechmill.models.fish_speech.codec.config import read_config as read_codec_config
-from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
+from speechmill.models.fish_speech.codec.stages import codec_stage, encode_stage
 from speechmill.models.fish_speech.config import TalkerConfig, read_config
 from speechmill.models.fish_speech.plan import Planner
 from speechmill.models.fish_speech.prompt import PromptBuilder
@@ -40,8 +40,7 @@ def load(name: str, options: StageOptions) -> Stage:
     """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
     usable_device(options.device)
     torch.set_num_threads(options.threads)
-    stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker, "codec": CodecStage, "encode": EncodeStage}
-    return stages[name](options)
+    return _STAGES[name](options)
 
 
 def _talker(options: StageOptions) -> TalkerStage:
@@ -50,6 +49,13 @@ def _talker(options: StageOptions) -> TalkerStage:
     limit = read_codec_config(options.checkpoint).quantizer.codebook_size
     voice = read_voice(options.checkpoint, torch.device(options.device), limit)
     return talker_stage(voice, EngineOptions(options.slots))
+
+
+_STAGES: Mapping[str, Callable[[StageOptions], Stage]] = {
+    "talker": _talker,
+    "codec": codec_stage,
+    "encode": encode_stage,
+}
 
 
 def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> Voice:
