@@ -20,6 +20,14 @@ def count(config: Mapping[str, Any], name: str) -> int:
     return value
 
 
+def counts(config: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """At least one of them."""
+    values = config[name]
+    if not isinstance(values, list) or not values or any(type(value) is not int or value < 1 for value in values):
+        raise _unfit(name, values, "a list of whole numbers from 1 on")
+    return tuple(values)
+
+
 def positive(config: Mapping[str, Any], name: str) -> float:
     value = config[name]
     if type(value) not in (int, float) or not 0 < value < math.inf:

@@ -35,7 +35,7 @@ class Builder(builder.Builder):
         shape = WindowShape(config.n_head, config.kv_heads, config.head_dim, window, config.norm_eps)
         turning = frequencies(config.head_dim, config.rope_base)
         rope = Rope(POSITIONS, turning, "interleaved", torch.bfloat16, norm.device)
-        return WindowTransformer(layers, norm, shape, rope, self.carry)
+        return WindowTransformer(layers, (norm, None), shape, rope, self.carry)
 
 
 def _layer(weights: Reader, config: TransformerConfig) -> WindowLayerWeights:
@@ -44,11 +44,11 @@ def _layer(weights: Reader, config: TransformerConfig) -> WindowLayerWeights:
     return WindowLayerWeights(
         qkv=weights.take("attention.wqkv.weight", (rows, dim)),
         out=weights.take("attention.wo.weight", (dim, mixed)),
-        attention_norm=weights.take("attention_norm.weight", (dim,)),
+        attention_norm=(weights.take("attention_norm.weight", (dim,)), None),
         attention_scale=weights.take("attention_layer_scale.gamma", (dim,)),
         gate=weights.take("feed_forward.w1.weight", (hidden, dim)),
         up=weights.take("feed_forward.w3.weight", (hidden, dim)),
         down=weights.take("feed_forward.w2.weight", (dim, hidden)),
-        feed_norm=weights.take("ffn_norm.weight", (dim,)),
+        feed_norm=(weights.take("ffn_norm.weight", (dim,)), None),
         feed_scale=weights.take("ffn_layer_scale.gamma", (dim,)),
     )

@@ -1,0 +1,68 @@
+"""What `config.json` of a checkpoint says of its speaker encoder; what it does not say is as in the released ones."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.common.config import count, counts, obj
+
+_RELEASED: Mapping[str, Any] = {
+    "mel_dim": 128,
+    "enc_channels": [512, 512, 512, 512, 1536],
+    "enc_kernel_sizes": [5, 3, 3, 3, 1],
+    "enc_dilations": [1, 2, 3, 4, 1],
+    "enc_attention_channels": 128,
+    "enc_res2net_scale": 8,
+    "enc_se_channels": 128,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerConfig:
+    """Lists have an entry for each block; the last one is of the layer that merges them."""
+
+    sample_rate: int
+    width: int
+    """Of the vector."""
+    bands: int
+    channels: tuple[int, ...]
+    kernels: tuple[int, ...]
+    dilations: tuple[int, ...]
+    attention: int
+    scale: int
+    squeezed: int
+
+
+def read_config(folder: Path) -> SpeakerConfig:
+    """Raises CheckpointError in one line that names the file and the field, also where there is no such encoder."""
+    path = folder / "config.json"
+    try:
+        config = obj(json.loads(path.read_text(encoding="utf-8")), "the file")
+        return _speaker({**_RELEASED, **obj(config["speaker_encoder_config"], "speaker_encoder_config")})
+    except KeyError as error:
+        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None
+
+
+def _speaker(config: Mapping[str, Any]) -> SpeakerConfig:
+    channels, kernels = counts(config, "enc_channels"), counts(config, "enc_kernel_sizes")
+    dilations, scale = counts(config, "enc_dilations"), count(config, "enc_res2net_scale")
+    if not 3 <= len(channels) == len(kernels) == len(dilations):
+        raise ValueError("enc_channels, enc_kernel_sizes and enc_dilations need as many entries, three at least")
+    if any(width % scale for width in channels[1:-1]):
+        raise ValueError("enc_channels are no multiples of enc_res2net_scale")
+    return SpeakerConfig(
+        sample_rate=count(config, "sample_rate"),
+        width=count(config, "enc_dim"),
+        bands=count(config, "mel_dim"),
+        channels=channels,
+        kernels=kernels,
+        dilations=dilations,
+        attention=count(config, "enc_attention_channels"),
+        scale=scale,
+        squeezed=count(config, "enc_se_channels"),
+    )
