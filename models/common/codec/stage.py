@@ -56,7 +56,7 @@ class CodecStage:
             reference = self._reference(task)
         except ValueError as error:
             raise SlotFailed(slot, str(error), "invalid_value") from None
-        heard = torch.empty(0) if reference is None else self._usable(slot, reference)
+        heard = torch.empty(0) if reference is None else reference
         self._slots[slot] = Playback.begin(self._decoder, chunks, resume.end, heard)
 
     def feed(self, slot: int, chunk: Chunk) -> None:

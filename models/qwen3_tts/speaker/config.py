@@ -41,23 +41,27 @@ def read_config(folder: Path) -> SpeakerConfig:
     path = folder / "config.json"
     try:
         config = obj(json.loads(path.read_text(encoding="utf-8")), "the file")
-        return _speaker({**_RELEASED, **obj(config["speaker_encoder_config"], "speaker_encoder_config")})
+        told = obj(config["speaker_encoder_config"], "speaker_encoder_config")
+        return _speaker({**_RELEASED, **told}, count(obj(config["talker_config"], "talker_config"), "hidden_size"))
     except KeyError as error:
         raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from None
 
 
-def _speaker(config: Mapping[str, Any]) -> SpeakerConfig:
+def _speaker(config: Mapping[str, Any], talker_width: int) -> SpeakerConfig:
     channels, kernels = counts(config, "enc_channels"), counts(config, "enc_kernel_sizes")
     dilations, scale = counts(config, "enc_dilations"), count(config, "enc_res2net_scale")
     if not 3 <= len(channels) == len(kernels) == len(dilations):
         raise ValueError("enc_channels, enc_kernel_sizes and enc_dilations need as many entries, three at least")
     if any(width % scale for width in channels[1:-1]):
         raise ValueError("enc_channels are no multiples of enc_res2net_scale")
+    width = count(config, "enc_dim")
+    if width != talker_width:
+        raise ValueError(f"enc_dim is {width}, but the talker takes vectors of {talker_width}")
     return SpeakerConfig(
         sample_rate=count(config, "sample_rate"),
-        width=count(config, "enc_dim"),
+        width=width,
         bands=count(config, "mel_dim"),
         channels=channels,
         kernels=kernels,

@@ -31,6 +31,7 @@ class SpeakerEncoder:
         self.device = self.leave.weight.device
         self.bank = mel_bank(config.bands, _WINDOW // 2 + 1, config.sample_rate).to(self.device)
         self.window = hann(_WINDOW).to(self.device)
+        self.sample_rate = config.sample_rate
         shapes = zip(config.kernels, config.dilations, strict=True)
         self.shortest = (max((kernel - 1) * dilation // 2 for kernel, dilation in shapes) + 1) * _HOP
         """Samples of the shortest recording that can be mirrored at its ends."""

@@ -1,0 +1,17 @@
+"""Whether a checkpoint that clones voices holds a speaker encoder that fits, found out without reading its tensors."""
+
+from pathlib import Path
+
+from speechmill.models.common.checkpoint import CheckpointError, Inspection, Safetensors
+from speechmill.models.qwen3_tts.speaker.config import read_config
+from speechmill.models.qwen3_tts.speaker.encoder import SpeakerEncoder
+
+
+def check(folder: Path) -> list[str]:
+    """What is wrong with the speaker encoder in `folder`, a line for each finding; empty where nothing is."""
+    try:
+        config, inspection = read_config(folder), Inspection(Safetensors(folder / "model.safetensors"))
+    except CheckpointError as error:
+        return [str(error)]
+    SpeakerEncoder(inspection, config)
+    return inspection.findings
