@@ -32,6 +32,7 @@ class Talker:
     """Columns are a token id and the codes under it. Settings: temperature, top_p, top_k, repetition penalty."""
 
     settings = 4
+    beside = 0
 
     def __init__(
         self, config: TalkerConfig, weights: Reader, semantic: int, end: int, device: torch.device, dtype: torch.dtype
@@ -78,7 +79,7 @@ class Talker:
         seen = np.isin(self._head_ids, tokens).astype(np.int64)
         return torch.from_numpy(window[None]), torch.from_numpy(seen[None])
 
-    def prefill(self, columns: Tensor, positions: Tensor, attend: Attend) -> None:
+    def prefill(self, columns: Tensor, positions: Tensor, attend: Attend, vectors: Tensor) -> None:
         self.hidden(columns, positions, attend)
 
     def hidden(self, columns: Tensor, positions: Tensor, attend: Attend) -> Tensor:
