@@ -8,7 +8,7 @@ the column that follows each frame, and one at *rest* once there are no more of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -41,7 +41,7 @@ class Request:
     settings: tuple[float, ...]
     """Sampling settings, as many and in the order that the family wants them."""
     max_frames: int
-    vectors: Vectors = NO_VECTORS
+    vectors: Vectors = field(default_factory=lambda: NO_VECTORS)
     """Continuous parts of the input, such as how a speaker sounds. The family's columns say which goes where; the last
     one, which is run as those of frames are, has none.
     """
