@@ -16,7 +16,7 @@ from speechmill.models.common.checkpoint import (
     StateDict,
     Weights,
 )
-from speechmill.models.common.fields import as_object
+from speechmill.models.common.config import obj
 from speechmill.models.common.memory import ensure_room
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _INDEX, _WHOLE, _PICKLED = "model.safetensors.index.json", "model.safetensors", 
 def read_json(path: Path, read: Callable[[dict[str, Any]], T]) -> T:
     """What `read` makes of a file's object. Raises CheckpointError in one line that names the file and the field."""
     try:
-        return read(as_object(json.loads(path.read_text(encoding="utf-8")), "the file"))
+        return read(obj(json.loads(path.read_text(encoding="utf-8")), "the file"))
     except KeyError as error:
         raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
     except (OSError, ValueError) as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.fields import count, flag, inner, positive
+from speechmill.models.common.config import count, flag, obj, positive
 from speechmill.models.common.folder import read_json
 from speechmill.models.common.transformer import LayerShape
 
@@ -55,7 +55,7 @@ def _config(config: Mapping[str, Any]) -> TalkerConfig:
 
 
 def _released(config: Mapping[str, Any]) -> TalkerConfig:
-    text, audio = inner(config, "text_config"), inner(config, "audio_decoder_config")
+    text, audio = (obj(config[name], name) for name in ("text_config", "audio_decoder_config"))
     eps = positive(text, "norm_eps")
     return TalkerConfig(
         slow=_shape(text, eps, "text_config"),
