@@ -14,9 +14,13 @@ def obj(value: Any, name: str) -> dict[str, Any]:
 
 def count(config: Mapping[str, Any], name: str) -> int:
     """Raises KeyError for one that is missing, as positive does."""
+    return whole(config, name, 1)
+
+
+def whole(config: Mapping[str, Any], name: str, least: int = 0) -> int:
     value = config[name]
-    if type(value) is not int or value < 1:
-        raise _unfit(name, value, "a whole number from 1 on")
+    if type(value) is not int or value < least:
+        raise _unfit(name, value, f"a whole number from {least} on")
     return value
 
 

@@ -1,13 +1,12 @@
 """What a checkpoint says of itself in `config.json`: the released layout and the older flat one."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.config import count, flag, obj, positive
+from speechmill.models.common.folder import read_json
 from speechmill.models.common.transformer import LayerShape
 
 RELEASED = "fish_qwen3_omni"
@@ -43,19 +42,16 @@ class TalkerConfig:
 
 def read_config(folder: Path) -> TalkerConfig:
     """Raises CheckpointError in one line that names the file and the field."""
-    path = folder / "config.json"
-    try:
-        config = obj(json.loads(path.read_text(encoding="utf-8")), "the file")
-        kind = config.get("model_type")
-        if kind == RELEASED:
-            return _released(config)
-        if kind == FLAT:
-            return _flat(config)
-    except KeyError as error:
-        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from None
-    raise CheckpointError(f"{path}: model_type is {kind!r}, expected {RELEASED!r} or {FLAT!r}")
+    return read_json(folder / "config.json", _config)
+
+
+def _config(config: Mapping[str, Any]) -> TalkerConfig:
+    kind = config.get("model_type")
+    if kind == RELEASED:
+        return _released(config)
+    if kind == FLAT:
+        return _flat(config)
+    raise ValueError(f"model_type is {kind!r}, expected {RELEASED!r} or {FLAT!r}")
 
 
 def _released(config: Mapping[str, Any]) -> TalkerConfig:

@@ -5,9 +5,12 @@ integers [frames, codebooks], so that what the farm derived from a recording can
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import safetensors.numpy
 import safetensors.torch
-import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -22,18 +25,17 @@ FOREIGN = "the reference was encoded for another model"
 class Reference:
     """How the speaker sounds, and what was said."""
 
-    embedding: Tensor
-    """float32 [width]."""
-    codes: Tensor | None
-    """int64 [frames, codebooks]; None where only the timbre is taken over."""
+    embedding: NDArray[np.float32]
+    """[width]."""
+    codes: NDArray[np.uint16] | None
+    """[frames, codebooks]; None where only the timbre is taken over."""
 
 
 def pack(reference: Reference) -> bytes:
-    """Codes must be below 2¹⁵."""
-    tensors = {_EMBEDDING: reference.embedding.contiguous()}
+    tensors: dict[str, NDArray[Any]] = {_EMBEDDING: reference.embedding.astype("<f4")}
     if reference.codes is not None:
-        tensors[_CODES] = reference.codes.to(torch.int16).contiguous()
-    return safetensors.torch.save(tensors)
+        tensors[_CODES] = reference.codes.astype("<i4")  # there are readers that know no unsigned ones
+    return safetensors.numpy.save(tensors)
 
 
 def unpack(payload: bytes) -> Reference:
@@ -48,13 +50,15 @@ def unpack(payload: bytes) -> Reference:
     vector = embedding.float().flatten()
     if not vector.isfinite().all():
         raise ValueError(f"{_EMBEDDING} holds values that are no numbers")
-    return Reference(vector, None if codes is None else _checked(codes))
+    return Reference(vector.numpy(), None if codes is None else _checked(codes))
 
 
-def _checked(codes: Tensor) -> Tensor:
-    if codes.is_floating_point() or codes.dim() != 2 or not codes.numel() or int(codes.min()) < 0:
+def _checked(codes: Tensor) -> NDArray[np.uint16]:
+    if codes.is_floating_point() or codes.dim() != 2 or not codes.numel():
         raise ValueError(f"{_CODES} holds no frames of codes")
-    return codes.long()
+    if not 0 <= int(codes.min()) <= int(codes.max()) < 1 << 16:
+        raise ValueError(f"{_CODES} holds numbers that are no codes")
+    return codes.numpy().astype(np.uint16)
 
 
 def read_reference(task: StageTask, codebooks: int, entries: int) -> Reference | None:

@@ -1,17 +1,18 @@
 """What `speech_tokenizer/config.json` of a checkpoint says of the codec."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.config import count, counts, flag, obj, positive
+from speechmill.models.common.folder import read_json
 
 FOLDER = "speech_tokenizer"
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
+DOWNSAMPLING = 2
+"""Of the rows behind the encoder's transformer, whatever the file says."""
 LONGEST_S = 30
 """Of a recording. The encoder attends to all of what was before, and keeps it."""
 
@@ -76,10 +77,6 @@ class EncoderConfig:
         return math.prod(self.rates) * DOWNSAMPLING
 
 
-DOWNSAMPLING = 2
-"""Of the rows behind the encoder's transformer (`encodec_frame_rate` to `frame_rate`)."""
-
-
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
     sample_rate: int
@@ -93,19 +90,12 @@ class CodecConfig:
 
 def read_config(folder: Path) -> CodecConfig:
     """Of the codec in the checkpoint `folder`. Raises CheckpointError in one line that names the file and the field."""
-    path = folder / FOLDER / "config.json"
-    try:
-        config = obj(json.loads(path.read_text(encoding="utf-8")), "the file")
-        if config.get("model_type") != MODEL_TYPE:
-            raise ValueError(f"model_type is {config.get('model_type')!r}, expected {MODEL_TYPE!r}")
-        return _codec(config)
-    except KeyError as error:
-        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from None
+    return read_json(folder / FOLDER / "config.json", _codec)
 
 
 def _codec(config: Mapping[str, Any]) -> CodecConfig:
+    if config.get("model_type") != MODEL_TYPE:
+        raise ValueError(f"model_type is {config.get('model_type')!r}, expected {MODEL_TYPE!r}")
     rate = count(config, "output_sample_rate")
     if count(config, "input_sample_rate") != rate:
         raise ValueError("input_sample_rate and output_sample_rate differ")

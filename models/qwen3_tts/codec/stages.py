@@ -3,22 +3,21 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from speechmill.models.common.checkpoint import Inspection, Safetensors, Weights
 from speechmill.models.common.codec.encoding import EncodeStage, Plan, Sound
 from speechmill.models.common.codec.loading import load_half
 from speechmill.models.common.codec.stage import CodecStage
-from speechmill.models.common.memory import Needs, ensure_room
 from speechmill.models.common.resample import KAISER, resample
 from speechmill.models.qwen3_tts.codec.config import LONGEST_S, read_config
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.codec.encoder import Encoder
 from speechmill.models.qwen3_tts.codec.weights import open_source
 from speechmill.models.qwen3_tts.features import Reference, pack, read_reference
-from speechmill.models.qwen3_tts.speaker.config import read_config as read_speaker_config
-from speechmill.models.qwen3_tts.speaker.encoder import SpeakerEncoder
+from speechmill.models.qwen3_tts.speaker.encoder import SpeakerEncoder, load_speaker
 from speechmill.models.stage import StageOptions, StageTask
 
 IN_CONTEXT, TIMBRE = "icl", "xvec"
@@ -36,7 +35,9 @@ def codec_stage(options: StageOptions) -> CodecStage:
 
     def heard(task: StageTask) -> Tensor | None:
         reference = read_reference(task, config.codebooks, config.entries)
-        return None if reference is None else reference.codes
+        if reference is None or reference.codes is None:
+            return None
+        return torch.from_numpy(reference.codes.astype(np.int64))
 
     return CodecStage(decoder, memory, options, heard, limit=config.entries)
 
@@ -45,19 +46,10 @@ def encode_stage(options: StageOptions) -> EncodeStage:
     """Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them."""
     folder = options.checkpoint or Path()
     config = read_config(folder)
-    speaker, speaker_needs = _load_speaker(folder, torch.device(options.device))
+    speaker, speaker_bytes = load_speaker(folder, torch.device(options.device))
     encoder, needs = load_half(lambda weights: Encoder(weights, config.encoder), open_source(folder), options)
-    plan = _planner(config.sample_rate, speaker)
-    return EncodeStage(encoder, {**needs, **speaker_needs}, plan, warm_mode=IN_CONTEXT)
-
-
-def _load_speaker(folder: Path, device: torch.device) -> tuple[SpeakerEncoder, Needs]:
-    config, source = read_speaker_config(folder), Safetensors(folder / "model.safetensors")
-    inspection = Inspection(source)
-    SpeakerEncoder(inspection, config)
-    needs = {"the speaker encoder": torch.float32.itemsize * inspection.parameters}
-    ensure_room(device, needs, "choose another device, or close what else is on it")
-    return SpeakerEncoder(Weights(source, device, torch.float32), config), needs
+    memory = {**needs, "the speaker encoder": speaker_bytes}
+    return EncodeStage(encoder, memory, _planner(config.sample_rate, speaker), warm_mode=IN_CONTEXT)
 
 
 def _planner(codec_hz: int, speaker: SpeakerEncoder) -> Callable[[StageTask, Sound], Plan]:
@@ -73,6 +65,10 @@ def _planner(codec_hz: int, speaker: SpeakerEncoder) -> Callable[[StageTask, Sou
         if len(voiced) < speaker.shortest:
             raise ValueError(f"the recording is shorter than {speaker.shortest / speaker.sample_rate:.2f} seconds")
         spoken = resample(sound.samples, sound.rate_hz, codec_hz, KAISER) if mode == IN_CONTEXT else torch.empty(0)
-        return Plan(spoken, lambda codes: pack(Reference(speaker(voiced), codes if len(codes) else None)))
+        return Plan(spoken, lambda codes: pack(Reference(speaker(voiced).numpy(), _taken(codes))))
 
     return plan
+
+
+def _taken(codes: Tensor) -> NDArray[np.uint16] | None:
+    return codes.numpy().astype(np.uint16) if len(codes) else None

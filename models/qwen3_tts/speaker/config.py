@@ -1,13 +1,12 @@
 """What `config.json` of a checkpoint says of its speaker encoder; what it does not say is as in the released ones."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.config import count, counts, obj
+from speechmill.models.common.folder import read_json
 
 _RELEASED: Mapping[str, Any] = {
     "mel_dim": 128,
@@ -38,27 +37,20 @@ class SpeakerConfig:
 
 def read_config(folder: Path) -> SpeakerConfig:
     """Raises CheckpointError in one line that names the file and the field, also where there is no such encoder."""
-    path = folder / "config.json"
-    try:
-        config = obj(json.loads(path.read_text(encoding="utf-8")), "the file")
-        told = obj(config["speaker_encoder_config"], "speaker_encoder_config")
-        return _speaker({**_RELEASED, **told}, count(obj(config["talker_config"], "talker_config"), "hidden_size"))
-    except KeyError as error:
-        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from None
+    return read_json(folder / "config.json", _speaker)
 
 
-def _speaker(config: Mapping[str, Any], talker_width: int) -> SpeakerConfig:
+def _speaker(checkpoint: Mapping[str, Any]) -> SpeakerConfig:
+    config = {**_RELEASED, **obj(checkpoint["speaker_encoder_config"], "speaker_encoder_config")}
+    width, taken = count(config, "enc_dim"), count(obj(checkpoint["talker_config"], "talker_config"), "hidden_size")
+    if width != taken:
+        raise ValueError(f"enc_dim is {width}, but the talker takes vectors of {taken}")
     channels, kernels = counts(config, "enc_channels"), counts(config, "enc_kernel_sizes")
     dilations, scale = counts(config, "enc_dilations"), count(config, "enc_res2net_scale")
     if not 3 <= len(channels) == len(kernels) == len(dilations):
         raise ValueError("enc_channels, enc_kernel_sizes and enc_dilations need as many entries, three at least")
     if any(width % scale for width in channels[1:-1]):
         raise ValueError("enc_channels are no multiples of enc_res2net_scale")
-    width = count(config, "enc_dim")
-    if width != talker_width:
-        raise ValueError(f"enc_dim is {width}, but the talker takes vectors of {talker_width}")
     return SpeakerConfig(
         sample_rate=count(config, "sample_rate"),
         width=width,

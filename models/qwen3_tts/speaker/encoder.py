@@ -3,13 +3,16 @@
 Tensors are [channels, frames]. Convolutions keep the number of frames; the signal is mirrored at its ends.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
 from speechmill.models.common.checkpoint import Reader
+from speechmill.models.common.folder import build, find_source
 from speechmill.models.common.spectral import hann, mel_bank, stft
-from speechmill.models.qwen3_tts.speaker.config import SpeakerConfig
+from speechmill.models.qwen3_tts.speaker.config import SpeakerConfig, read_config
 
 _WINDOW, _HOP = 1024, 256
 _EDGE = (_WINDOW - _HOP) // 2
@@ -52,6 +55,16 @@ class SpeakerEncoder:
         spectra = torch.view_as_real(stft(samples, self.window, _HOP, (_EDGE, _EDGE)))
         magnitudes = (spectra.square().sum(-1) + _LEAST_SQUARE).sqrt()
         return (self.bank @ magnitudes.T).clamp(min=_LEAST_MEL).log()
+
+
+def load_speaker(folder: Path, device: torch.device) -> tuple[SpeakerEncoder, int]:
+    """Of the checkpoint `folder`, in float32, and the bytes that its weights take. Raises CannotLoad in one line."""
+    config = read_config(folder)
+
+    def make(weights: Reader, device: torch.device) -> SpeakerEncoder:
+        return SpeakerEncoder(weights, config)
+
+    return build(make, find_source(folder), lambda key: key, device, torch.float32)
 
 
 class _Convolution:
