@@ -13,7 +13,7 @@ from speechmill.models.common.attention import Attend
 from speechmill.models.common.checkpoint import Reader
 from speechmill.models.common.linear import Linear
 from speechmill.models.common.norm import rms_norm
-from speechmill.models.common.rope import Rope
+from speechmill.models.common.rope import Rope, frequencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,15 @@ def read_qwen_layer(weights: Reader, shape: LayerShape) -> LayerWeights:
         gate_up=_read_gate_up(mlp, shape, ("gate_proj", "up_proj")),
         down=Linear.read(mlp, "down_proj", shape.width, shape.hidden),
     )
+
+
+def read_qwen_transformer(
+    weights: Reader, shape: LayerShape, positions: int, rope_base: float, dtype: torch.dtype, device: torch.device
+) -> Transformer:
+    """Layers and norm as Transformers spells them. Rotary tables are in the model's dtype, as they are there."""
+    rope = Rope(positions, frequencies(shape.size, rope_base), "half", dtype, device)
+    layers = [read_qwen_layer(weights.at(f"layers.{index}"), shape) for index in range(shape.layers)]
+    return Transformer(shape, layers, weights.take("norm.weight", (shape.width,)), rope)
 
 
 def _read_qkv(attention: Reader, shape: LayerShape, names: tuple[str, str, str]) -> Linear:
