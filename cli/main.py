@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from speechmill.cli import batches, dead, keys, models, roles, say, up, voices, webhooks
+from speechmill.cli import batches, dead, keys, models, roles, say, up, webhooks
 from speechmill.cli.bench import commands as bench
 from speechmill.cli.book import command as book
 from speechmill.cli.doctor import command as doctor
 from speechmill.cli.jobs import commands as jobs
 from speechmill.cli.submit import command as submit
+from speechmill.cli.voices import commands as voices
 
 HIDDEN = "***"
 URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")

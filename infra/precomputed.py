@@ -1,7 +1,7 @@
 """Voices whose features were derived beforehand: a folder or S3 prefix with a manifest and one file for each voice.
 
 They are read and checked once, when an API process starts, and copied into the farm's own bucket, where any worker
-finds them (speech_api §3.4).
+finds them (speech_api §3.4). `precomputed_folder.py` writes such folders.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from speechmill.infra.voices import fold, name_fault
 
 log = logging.getLogger(__name__)
 MANIFEST = "custom_voice_manifest.json"
+SCHEMA = 1
 _MOST_BYTES = 16 << 20
 """Of a manifest or payload; thirty seconds of features take less than one MiB."""
 _S3 = "s3://"
@@ -136,8 +137,8 @@ def _manifest(source: str, read: Read) -> tuple[str, dict[str, Any]]:
         manifest = json.loads(read(MANIFEST))
     except (_Refused, ValueError, RecursionError) as error:
         raise ConfigError(f"voices.precomputed: {source} has no {MANIFEST} that can be read") from error
-    if not isinstance(manifest, dict) or manifest.get("schema_version") != 1:
-        raise ConfigError(f"voices.precomputed: {MANIFEST} of {source} is not of schema_version 1")
+    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA:
+        raise ConfigError(f"voices.precomputed: {MANIFEST} of {source} is not of schema_version {SCHEMA}")
     family, voices = manifest.get("model_type"), manifest.get("voices")
     if family not in _MODES or not isinstance(voices, dict):
         raise ConfigError(f"voices.precomputed: {MANIFEST} of {source} needs voices, for one of {', '.join(_MODES)}")

@@ -1,4 +1,4 @@
-"""Reads the safetensors layout without its package: names, shapes and values of small files that are held in memory."""
+"""The safetensors layout without its package, which the API has not: small files that are held in memory."""
 
 import json
 import math
@@ -23,6 +23,15 @@ def read_tensors(data: bytes) -> dict[str, NDArray[Any]]:
     """Every tensor by name; bfloat16 as float32. Raises BadTensors."""
     header, body = _split(data)
     return {name: _tensor(entry, body) for name, entry in header.items() if name != "__metadata__"}
+
+
+def write_tensor(name: str, values: NDArray[np.float32]) -> bytes:
+    """A file with one tensor."""
+    body = values.astype("<f4").tobytes()
+    entry = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [0, len(body)]}
+    header = json.dumps({name: entry}).encode()
+    header += b" " * (-len(header) % _LENGTH_BYTES)  # the tensor is aligned
+    return len(header).to_bytes(_LENGTH_BYTES, "little") + header + body
 
 
 def _split(data: bytes) -> tuple[dict[str, Any], bytes]:

@@ -11,7 +11,7 @@ from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
 from speechmill.cli.say import say
 from speechmill.cli.tables import Columns, moment, print_json, show_table
 
-app = typer.Typer(help="Voices: list, add, delete, hear.", no_args_is_help=True)
+app = typer.Typer(help="Voices: list, add, delete, hear; compute and blend them beforehand.", no_args_is_help=True)
 VOICES = "/v1/audio/voices"
 PAGE = 1000
 COLUMNS: Columns = {
@@ -90,3 +90,54 @@ def say_with(
 ) -> None:
     """Hear a voice: as `speechmill say --voice NAME`."""
     say(text, out=out, voice=name, model=model, play=play, url=url, key=key, as_json=as_json)
+
+
+@app.command("precompute")
+def precompute_voices(
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORDING…",
+            exists=True,
+            dir_okay=False,
+            help="Some seconds of one speaker each: NAME.wav becomes voice NAME, NAME.txt beside it holds its words.",
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="Id of a model of the HF cache, or the folder of its checkpoint.")],
+    out: Annotated[Path, typer.Option("--out", "-o", file_okay=False, help="Folder of voices; it may have some.")],
+    mode: Annotated[str, typer.Option(help="icl: the recording is continued, xvec: timbre alone. (icl)")] = "",
+    ref_text: Annotated[str, typer.Option(help="What is said, in place of a text file.")] = "",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Compute voices of a cloning model from recordings, without a farm.
+
+    A farm serves the folder with the setting voices.precomputed, vLLM-Omni loads it as well.
+    """
+    from speechmill.cli.voices.precompute import precompute
+
+    files = precompute(recordings, model, out, mode, ref_text, device)
+    _tell(files, as_json)
+
+
+@app.command("blend")
+def blend_voices(
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Of precomputed voices.")],
+    first: Annotated[str, typer.Argument(help="Name of a voice in it.")],
+    second: Annotated[str, typer.Argument(help="Name of another.")],
+    name: Annotated[str, typer.Option(help="What to call the voice between them.")],
+    weight: Annotated[float, typer.Option(min=0, max=1, help="0 is the first, 1 the second.")] = 0.5,
+    arc: Annotated[bool, typer.Option("--slerp", help="Along the arc between them, not the straight line.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a voice between two precomputed ones, by their timbre."""
+    from speechmill.cli.voices.blend import blend
+
+    _tell([blend(folder, first, second, name, weight, arc)], as_json)
+
+
+def _tell(files: list[Path], as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": file.stem, "file": str(file)} for file in files])
+    else:
+        print("\n".join(map(str, files)))

@@ -1,0 +1,1 @@
+"""`speechmill voices`."""

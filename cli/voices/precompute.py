@@ -1,0 +1,84 @@
+"""`speechmill voices precompute`: what a model derives from recordings, kept as a folder of voices."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speechmill.infra.errors import BadInput
+
+if TYPE_CHECKING:
+    from speechmill.models.card import ModelCard
+
+Derive = Callable[[Path], bytes]
+"""From a recording to a safetensors file."""
+
+
+def precompute(recordings: Sequence[Path], model: str, out: Path, mode: str, ref_text: str, device: str) -> list[Path]:
+    """A voice of each recording, by the name of its file; answers the voices' files.
+
+    The words of a recording are `ref_text`, or stand in a text file beside it. Raises BadInput in one line.
+    """
+    from speechmill.infra.precomputed_folder import add_voice
+
+    card, checkpoint = _model(model)
+    assert card.encode is not None
+    mode = mode or card.encode.modes[0]
+    if mode not in card.encode.modes:
+        raise BadInput(f"{card.id} has no mode {mode!r}; it has: {', '.join(card.encode.modes)}")
+    if len({path.stem for path in recordings}) < len(recordings):
+        raise BadInput("two of the recordings have one name, and would be one voice")
+    if ref_text and len(recordings) > 1:
+        raise BadInput("--ref-text holds for one recording; put a text file beside each of several")
+    words = {path: ref_text or _words_beside(path) for path in recordings}
+    if mode == "icl" and (silent := [path.name for path in recordings if not words[path]]):
+        raise BadInput(f"mode icl needs what is said in {silent[0]}: give --ref-text, or a text file beside it")
+    derive = _deriver(card, checkpoint, mode, device)
+    return [add_voice(out, card.family, path.stem, mode, words[path], derive(path)) for path in recordings]
+
+
+def _model(named: str) -> "tuple[ModelCard, Path]":
+    from speechmill.models.checkpoints import find_checkpoint, recognise
+    from speechmill.models.registry import require, served
+
+    try:
+        model = recognise(Path(named)) if Path(named).is_dir() else named
+        (card,) = served([model])
+        checkpoint = Path(named) if Path(named).is_dir() else find_checkpoint(model, {})
+        require(card, checkpoint)
+    except LookupError as error:
+        raise BadInput(str(error)) from None
+    if "precomputed" not in card.parameters.voice_kinds or card.encode is None or checkpoint is None:
+        raise BadInput(f"{card.id} takes no precomputed voices")
+    return card, checkpoint
+
+
+def _words_beside(recording: Path) -> str:
+    beside = recording.with_suffix(".txt")
+    return beside.read_text(encoding="utf-8").strip() if beside.is_file() else ""
+
+
+def _deriver(card: "ModelCard", checkpoint: Path, mode: str, device: str) -> Derive:
+    """The model's own `encode`, in this process."""
+    from speechmill.models.registry import load_stage
+    from speechmill.models.stage import CannotLoad, Resume, SlotFailed, StageOptions, StageTask
+
+    options = StageOptions(slots=1, device=device, threads=os.cpu_count() or 1, checkpoint=checkpoint)
+    try:
+        stage = load_stage(card, "encode", options)
+    except CannotLoad as error:
+        raise BadInput(str(error)) from None
+
+    def derive(recording: Path) -> bytes:
+        task = StageTask("precompute", 1, 0, "", "", 0, {"mode": mode}, {"clip": recording.read_bytes()})
+        try:
+            stage.open(0, task, Resume())
+            made = stage.step([0])
+            while not made:
+                made = stage.step([0])
+        except SlotFailed as error:
+            raise BadInput(f"{recording}: {error}") from None
+        stage.close(0)
+        return made[0].payload
+
+    return derive
