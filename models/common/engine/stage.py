@@ -99,7 +99,8 @@ class TalkerStage:
         if not (lost and held.fresh):
             return self._emission(slot, reason)
         if not held.again:
-            return self._try_again(slot)
+            self._try_again(slot)
+            return None
         if held.first:  # no try came to its end: a listener would have heard the first
             held.waiting, held.again, reason = held.first, False, "length"
         return self._emission(slot, reason)
