@@ -14,7 +14,7 @@ from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.folder import build, find_source
 from speechmill.models.fish_speech.codec.config import read_config as read_codec_config
-from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
+from speechmill.models.fish_speech.codec.stages import codec_stage, encode_stage
 from speechmill.models.fish_speech.config import TalkerConfig, read_config
 from speechmill.models.fish_speech.plan import Planner
 from speechmill.models.fish_speech.prompt import PromptBuilder
@@ -40,7 +40,11 @@ def load(name: str, options: StageOptions) -> Stage:
     """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
     usable_device(options.device)
     torch.set_num_threads(options.threads)
-    stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker, "codec": CodecStage, "encode": EncodeStage}
+    stages: dict[str, Callable[[StageOptions], Stage]] = {
+        "talker": _talker,
+        "codec": codec_stage,
+        "encode": encode_stage,
+    }
     return stages[name](options)
 
 

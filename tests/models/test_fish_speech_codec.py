@@ -18,12 +18,14 @@ from torch import Tensor
 
 from speechmill.models.common.carry import Carry, Streams
 from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.common.codec.encoding import EncodeStage
+from speechmill.models.common.codec.stage import CodecStage
 from speechmill.models.common.convolution import CausalConvolution
 from speechmill.models.common.pcm import to_s16
 from speechmill.models.common.resample import resample
 from speechmill.models.fish_speech.codec import features
 from speechmill.models.fish_speech.codec.check import check
-from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
+from speechmill.models.fish_speech.codec.stages import codec_stage, encode_stage
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageOptions
 
 LIVE = (1, 2, 4, 7)
@@ -32,12 +34,12 @@ SEVERAL = settings(max_examples=10)
 
 @cache
 def stage(live: tuple[int, ...] = LIVE, bulk: int = 0) -> CodecStage:
-    return CodecStage(StageOptions(slots=8, live_chunks=live, bulk_chunk=bulk, checkpoint=CHECKPOINT))
+    return codec_stage(StageOptions(slots=8, live_chunks=live, bulk_chunk=bulk, checkpoint=CHECKPOINT))
 
 
 @cache
-def encode_stage() -> EncodeStage:
-    return EncodeStage(StageOptions(slots=4, checkpoint=CHECKPOINT))
+def encoding() -> EncodeStage:
+    return encode_stage(StageOptions(slots=4, checkpoint=CHECKPOINT))
 
 
 def spoken(frames: int, seed: int = 0) -> Tensor:
@@ -114,8 +116,8 @@ def test_codes_that_come_while_a_resumed_stream_is_stepped_change_nothing(data: 
 
 
 def test_a_resumed_stream_does_not_read_the_whole_log_again() -> None:
-    resumed = CodecStage(StageOptions(slots=1, live_chunks=LIVE, checkpoint=CHECKPOINT))
-    seen = resumed._decoder.post_reach + resumed._decoder.reach
+    resumed = codec_stage(StageOptions(slots=1, live_chunks=LIVE, checkpoint=CHECKPOINT))
+    seen = resumed._decoder.latent_reach + resumed._decoder.wave_reach
     codes, end = spoken(seen + 40), (seen + 30) * config().frame_samples
     resumed.open(0, task("", live=True), Resume(end))
     for chunk in log(codes, [7] * 100):
@@ -145,7 +147,7 @@ def test_a_log_without_codes_makes_no_audio() -> None:
 
 
 def test_one_step_is_bounded_however_much_waits() -> None:
-    busy = CodecStage(StageOptions(slots=3, checkpoint=CHECKPOINT))
+    busy = codec_stage(StageOptions(slots=3, checkpoint=CHECKPOINT))
     for slot in range(3):
         busy.open(slot, task(""), Resume())
         busy.feed(slot, log(spoken(50))[0])
@@ -180,7 +182,7 @@ def test_recordings_beside_each_other_give_the_codes_that_each_gives_alone() -> 
     frame, rate = config().frame_samples, config().sample_rate
     sounds = [noise(seed, count) for seed, count in ((1, 70 * frame), (2, 5 * frame + 3), (3, 1))]
     tasks = [task("", assets={"clip": clip(sound, rate)}) for sound in sounds]
-    for sound, made in zip(sounds, drive_together(encode_stage(), [(each, []) for each in tasks]), strict=True):
+    for sound, made in zip(sounds, drive_together(encoding(), [(each, []) for each in tasks]), strict=True):
         found, wanted = features.unpack(payload(made)), codes_of(sound).numpy()
         assert found.shape == (len(config().quantizer.codebooks), -(-len(sound) // frame))
         assert (found == wanted).all(axis=0).mean() > 0.95  # a code between two equals may fall either way
@@ -188,23 +190,23 @@ def test_recordings_beside_each_other_give_the_codes_that_each_gives_alone() -> 
 
 def test_a_recording_at_another_rate_comes_to_the_codec_s_own() -> None:
     sound = noise(5, 9000)
-    made = drive(encode_stage(), task("", assets={"clip": clip(sound, 24000)}))
+    made = drive(encoding(), task("", assets={"clip": clip(sound, 24000)}))
     wanted = codes_of(resample(sound, 24000, config().sample_rate)).numpy()
     assert np.array_equal(features.unpack(payload(made)), wanted)
 
 
 def test_a_resumed_encoding_says_nothing_again() -> None:
     whole = task("", assets={"clip": clip(noise(6, 5000), config().sample_rate)})
-    made = drive(encode_stage(), whole)
+    made = drive(encoding(), whole)
     assert [emission.frames for emission in made] == [1]
-    again = drive(encode_stage(), whole, resume=Resume(end=as_log(made)[-1].end))
+    again = drive(encoding(), whole, resume=Resume(end=as_log(made)[-1].end))
     assert payload(again) == b""
 
 
 @pytest.mark.parametrize("bad", [b"", b"RIFF", clip(torch.zeros(0), 24000)], ids=["nothing", "no WAV", "no samples"])
 def test_what_is_no_recording_is_refused(bad: bytes) -> None:
     with pytest.raises(SlotFailed, match="recording") as failure:
-        encode_stage().open(0, task("", assets={"clip": bad}), Resume())
+        encoding().open(0, task("", assets={"clip": bad}), Resume())
     assert failure.value.code == "invalid_value"
 
 
@@ -221,7 +223,7 @@ def test_a_damaged_payload_of_codes_is_refused(bad: bytes) -> None:
 
 def test_a_folder_without_a_codec_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"codec\.pth"):
-        CodecStage(StageOptions(slots=1, checkpoint=tmp_path))
+        codec_stage(StageOptions(slots=1, checkpoint=tmp_path))
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Path:
@@ -249,7 +251,7 @@ def test_weights_are_found_in_every_spelling(tmp_path: Path) -> None:
     folder = rewritten(tmp_path, folded)
     assert check(folder) == []
     codes = spoken(5)
-    made = drive(CodecStage(StageOptions(slots=1, checkpoint=folder)), task(""), log(codes))
+    made = drive(codec_stage(StageOptions(slots=1, checkpoint=folder)), task(""), log(codes))
     assert_same_audio(made, heard(codes))
 
 
@@ -265,7 +267,7 @@ def test_what_is_missing_or_misshapen_is_named(tmp_path: Path) -> None:
     assert any(missing in finding and "missing" in finding for finding in findings)
     assert any(misshapen in finding and "[2]" in finding for finding in findings)
     with pytest.raises(CheckpointError, match=missing):
-        CodecStage(StageOptions(slots=1, checkpoint=folder))
+        codec_stage(StageOptions(slots=1, checkpoint=folder))
 
 
 def test_a_codec_config_with_a_wrong_value_is_named(tmp_path: Path) -> None:
