@@ -4,6 +4,7 @@ Both are safetensors with `speaker_embedding`, floats of any size and shape, and
 integers [frames, codebooks], so that what the farm derived from a recording can be served as a precomputed voice too.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,7 @@ from torch import Tensor
 from speechmill.models.stage import StageTask
 
 _EMBEDDING, _CODES = "speaker_embedding", "ref_code"
-_TIMBRE_ONLY = "xvec"
-FOREIGN = "the reference was encoded for another model"
+_TIMBRE = "xvec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,18 @@ def _checked(codes: Tensor) -> NDArray[np.uint16]:
     return codes.numpy().astype(np.uint16)
 
 
-def read_reference(task: StageTask, codebooks: int, entries: int) -> Reference | None:
+def read_reference(task: StageTask, codebooks: Sequence[int]) -> Reference | None:
     """What a task brings of a reference, without codes where it asks for the timbre alone.
 
-    Raises ValueError, in a line for the client, for codes that are not of `codebooks` codebooks with `entries` each.
+    `codebooks`: entries of each. Raises ValueError, in a line for the client, for codes that are not of these.
     """
     payload = task.assets.get("features")
     if payload is None:
         return None
     reference = unpack(payload)
-    if reference.codes is None or task.params.get("voice_mode") == _TIMBRE_ONLY:
+    of_timbre = task.params.get("x_vector_only_mode") or task.params.get("voice_mode") == _TIMBRE
+    if reference.codes is None or of_timbre:
         return Reference(reference.embedding, None)
-    if reference.codes.shape[1] != codebooks or int(reference.codes.max()) >= entries:
-        raise ValueError(FOREIGN)
+    if reference.codes.shape[1] != len(codebooks) or (reference.codes >= np.asarray(codebooks)).any():
+        raise ValueError("the reference was encoded for another model")
     return reference

@@ -12,7 +12,7 @@ from speechmill.models.common.engine.model import Request, Vectors
 from speechmill.models.common.params import most_likely, number
 from speechmill.models.qwen3_tts.config import BASE, CUSTOM_VOICE, Sampling, TalkerConfig
 from speechmill.models.qwen3_tts.description import default_voice
-from speechmill.models.qwen3_tts.features import unpack
+from speechmill.models.qwen3_tts.features import read_reference
 from speechmill.models.qwen3_tts.prompt import Asked, PromptBuilder, Spoken
 from speechmill.models.stage import StageTask
 
@@ -77,22 +77,19 @@ class Planner:
 
     def _cloned(self, asked: Asked, task: StageTask) -> Asked:
         """By a vector that the request brings, or by what `encode` made of a recording."""
-        vector, features = task.params.get("speaker_embedding"), task.assets.get("features")
+        vector = task.params.get("speaker_embedding")
         if isinstance(vector, Sequence):
-            return replace(asked, vectors=self._vectors(vector))
-        if features is None:
+            return replace(asked, vectors=self._vectors(np.array(vector, np.float32)))
+        reference = read_reference(task, self._config.codebooks)
+        if reference is None:
             raise ValueError("this model speaks like a recording or a speaker embedding, and has neither")
-        reference = unpack(features)
         asked = replace(asked, vectors=self._vectors(reference.embedding))
-        if reference.codes is None or task.params.get("x_vector_only_mode"):
+        if reference.codes is None:
             return asked
         words = _text(task.params, "ref_text")
         if not words.strip():
             raise ValueError("the words of the reference recording are missing")
-        codes, codebooks = reference.codes, self._config.codebooks
-        if codes.shape[1] != len(codebooks) or (codes >= codebooks).any():
-            raise ValueError("the reference was encoded for another model")
-        return replace(asked, reference=Spoken(words, codes))
+        return replace(asked, reference=Spoken(words, reference.codes))
 
     def _vectors(self, embedding: Sequence[float] | NDArray[np.float32]) -> Vectors:
         width = self._config.talker.width

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -14,14 +13,13 @@ from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.folder import build, find_source
+from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
 from speechmill.models.qwen3_tts.config import Sampling, TalkerConfig, read_config, read_sampling
 from speechmill.models.qwen3_tts.plan import Planner
 from speechmill.models.qwen3_tts.prompt import PromptBuilder
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
 from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
-
-_CODEC = "speechmill.models.qwen3_tts.codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,8 @@ def load(name: str, options: StageOptions) -> Stage:
     torch.set_num_threads(options.threads)
     stages: dict[str, Callable[[StageOptions], Stage]] = {
         "talker": _talker,
-        "codec": lambda options: import_module(f"{_CODEC}.stages").CodecStage(options),
-        "encode": lambda options: import_module(f"{_CODEC}.stages").EncodeStage(options),
+        "codec": codec_stage,
+        "encode": encode_stage,
     }
     return stages[name](options)
 

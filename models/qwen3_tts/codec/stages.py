@@ -34,7 +34,7 @@ def codec_stage(options: StageOptions) -> CodecStage:
     decoder, memory = load_half(lambda weights: Decoder(weights, config), open_source(folder), options)
 
     def heard(task: StageTask) -> Tensor | None:
-        reference = read_reference(task, config.codebooks, config.entries)
+        reference = read_reference(task, decoder.codebooks)
         if reference is None or reference.codes is None:
             return None
         return torch.from_numpy(reference.codes.astype(np.int64))
