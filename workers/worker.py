@@ -56,7 +56,8 @@ class Assignment:
 
 def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Assignment:
     """Nothing named means everything: all served models, all stages. `models` stands for all stages of models,
-    `farm` for the farm's own. Raises ConfigError for an unknown name, or for a model that nothing here computes.
+    `farm` for the farm's own; stages that only other models have are passed over. Raises ConfigError for an unknown
+    name, where nothing is left, or for a model that nothing here computes.
     """
     try:
         chosen = served(models or settings.models)
@@ -69,9 +70,11 @@ def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> 
     of_models = {name for _, name in pairs}
     groups = {"models": of_models, "farm": set(FARM_STAGES)}
     wanted = set[str]().union(*(groups.get(name, {name}) for name in stages or groups))
-    if unknown := wanted - of_models - set(FARM_STAGES):
+    known = of_models | set(FARM_STAGES)
+    anywhere = {name for card in cards().values() for name in card.stage_names}
+    if (unknown := wanted - known - anywhere) or not wanted & known:
         offered = ", ".join([*groups, *sorted(of_models), *FARM_STAGES])
-        raise ConfigError(f"unknown stage {', '.join(sorted(unknown))}; known: {offered}")
+        raise ConfigError(f"unknown stage {', '.join(sorted(unknown or wanted))}; known: {offered}")
     wanted_pairs = tuple(pair for pair in pairs if pair[1] in wanted)
     return Assignment(wanted_pairs, tuple(name for name in FARM_STAGES if name in wanted))
 
