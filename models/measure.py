@@ -10,21 +10,24 @@ from speechmill.models.common.measure import Figure
 
 
 def measure(family: str, size: str, device: str, batches: Sequence[int], threads: int) -> Iterator[Figure]:
-    """Raises LookupError, in one line, for a family that measures nothing, or has no such size."""
+    """`size`: "" for the family's own choice.
+
+    Raises LookupError, in one line, for a family that measures nothing, or has no such size.
+    """
     name = f"speechmill.models.{family}.measure"
     if util.find_spec(f"speechmill.models.{family}") is None or util.find_spec(name) is None:
         raise LookupError(f"{family!r} is no family that can be measured")
+    module = import_module(name)
+    if size and size not in module.SIZES:
+        raise LookupError(f"{family} has no size {size!r}; it has: {', '.join(module.SIZES)}")
     torch.set_num_threads(threads)
-    try:
-        yield from import_module(name).measure(size, torch.device(device), batches)
-    except KeyError as error:
-        raise LookupError(f"{family} has no size {error}") from None
+    yield from module.measure(size or module.SIZE, torch.device(device), batches)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("family")
-    parser.add_argument("--size", default="400m", help="tiny, 400m or full")
+    parser.add_argument("--size", default="", help="such as tiny; what there is is told for any other word")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8,64", help="sequences at once, comma separated")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of the CPU")

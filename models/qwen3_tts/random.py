@@ -55,6 +55,15 @@ def random_talker(size: str, device: torch.device, dtype: torch.dtype, seed: int
     return Talker(SIZES[size], dtype, RandomWeights(seed, device, dtype), device)
 
 
+def step_parameters(config: TalkerConfig) -> int:
+    """Parameters that one frame step has to read, however many rows it has: what its speed is measured by."""
+    talker, predictor = config.talker, config.predictor
+    head = (config.first_codes + 1) * talker.width
+    narrow = talker.width * predictor.width if talker.width != predictor.width else 0
+    residual = predictor.parameters + config.residual_codes * predictor.width + narrow
+    return talker.parameters + head + (config.groups - 1) * residual
+
+
 def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Columns:
     """A vector, a reference of so many frames, and text tokens, all of which stand before the first frame."""
     generator, config = np.random.default_rng(seed), talker.config
