@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
-from torch import Tensor
 
+from speechmill.models.common.engine.model import Columns
 from speechmill.models.common.random_weights import RandomWeights
 from speechmill.models.common.transformer import LayerShape
+from speechmill.models.fish_speech.columns import frame_columns
 from speechmill.models.fish_speech.config import TalkerConfig
 from speechmill.models.fish_speech.talker import Talker
 
@@ -60,12 +62,10 @@ def step_parameters(config: TalkerConfig) -> int:
     )
 
 
-def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Tensor:
-    """A prompt of `text` tokens and a reference of `frames`: int64 [1 + codebooks, text + frames]."""
-    generator = torch.Generator().manual_seed(seed)
-    config = talker.config
-    columns = torch.zeros(1 + config.codebooks, text + frames, dtype=torch.int64)
-    columns[0] = torch.randint(config.semantic[0] - 1, (text + frames,), generator=generator)
-    columns[1:, :frames] = torch.randint(config.codebook, (config.codebooks, frames), generator=generator)
-    columns[0, :frames] = columns[1, :frames] + config.semantic[0]
-    return columns
+def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Columns:
+    """A reference of `frames`, and `text` tokens."""
+    generator, config = np.random.default_rng(seed), talker.config
+    codes = generator.integers(config.codebook, size=(frames, config.codebooks)).astype(np.uint16)
+    words = np.zeros((1 + config.codebooks, text), np.int64)
+    words[0] = generator.integers(config.semantic[0] - 1, size=text)
+    return np.concatenate([frame_columns(codes, config.semantic[0]), words], axis=1)

@@ -35,18 +35,19 @@ CODEC = DecoderConfig(
 
 def measure(size: str, device: torch.device, batches: Sequence[int]) -> Iterator[Figure]:
     """`size`: of `SIZES`; the codec always has the released shape."""
+    return measure_speed(lambda dtype: subject(size, device, dtype), device, batches)
 
-    def subject(dtype: torch.dtype) -> Subject:
-        talker = random_talker(size, device, dtype)
-        return Subject(
-            talker=talker,
-            decoder=Decoder(RandomWeights(0, device, torch.float32), CODEC),
-            prompt=lambda seed: random_prompt(talker, TEXT, REFERENCE, seed),
-            settings=(0.9, 1.0, 50.0, 1.05, 0.9, 1.0, 50.0),
-            step_parameters=step_parameters(talker.config),
-            codec_flops=CODEC_FLOPS,
-            frames_per_s=FRAME_RATE,
-            first_frames=FIRST_FRAMES,
-        )
 
-    return measure_speed(subject, device, batches)
+def subject(size: str, device: torch.device, dtype: torch.dtype) -> Subject:
+    """With random weights; `dtype` is the talker's."""
+    talker = random_talker(size, device, dtype)
+    return Subject(
+        talker=talker,
+        decoder=Decoder(RandomWeights(0, device, torch.float32), CODEC),
+        prompt=lambda seed: random_prompt(talker, TEXT, REFERENCE, seed),
+        settings=(0.9, 1.0, 50.0, 1.05, 0.9, 1.0, 50.0),
+        step_parameters=step_parameters(talker.config),
+        codec_flops=CODEC_FLOPS,
+        frames_per_s=FRAME_RATE,
+        first_frames=FIRST_FRAMES,
+    )

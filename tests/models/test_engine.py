@@ -1,7 +1,6 @@
 """The engine with a small random model: what is spoken depends on nothing but the request."""
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -30,8 +29,8 @@ def talker() -> Talker:
 
 def request(text: int, reference: int, voice: int, seed: int, frames: int, temperature: float = 0.9) -> Request:
     """`voice` decides the reference, `seed` the text and the draws."""
-    heard = random_prompt(talker(), 0, reference, voice).numpy()
-    asked = random_prompt(talker(), text, 0, seed).numpy()
+    heard = random_prompt(talker(), 0, reference, voice)
+    asked = random_prompt(talker(), text, 0, seed)
     return Request(np.concatenate([heard, asked], axis=1), seed, (temperature, 0.95, 30.0, 1.1), frames)
 
 
@@ -178,47 +177,11 @@ def test_a_voice_heard_before_is_not_computed_again(monkeypatch: pytest.MonkeyPa
 
 def test_references_that_differ_in_residual_codes_only_are_told_apart() -> None:
     other = CASES[0].prompt.copy()
-    other[3, 2] = (other[3, 2] + 1) % talker().config.codebook
+    other[2:, :40] = (other[2:, :40] + 1) % talker().config.codebook
     changed = replace(CASES[0], prompt=other)
     engine = engine_of()
     speak(engine, CASES[:1])
     assert speak(engine, [changed]) == speak(engine_of(), [changed]) != alone()[:1]
-
-
-@pytest.mark.parametrize("pages", [9, 16])
-def test_no_page_is_lost_while_requests_come_end_are_dropped_and_give_up_pages(
-    pages: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chance, engine = random.Random(pages), engine_of(pages=pages)
-    running: dict[int, tuple[Request, int]] = {}
-    counts = Counter[str]()
-    preempted = note_preempted(engine, monkeypatch)
-
-    def close(slot: int, why: str) -> None:
-        engine.close(slot)
-        del running[slot]
-        counts[why] += 1
-
-    for _ in range(1250):
-        slot = chance.randrange(8)
-        if slot not in running:
-            number = chance.randrange(len(CASES))
-            made = alone()[number][: chance.choice([0, 0, 2])]
-            open_in(engine, slot, CASES[number], made)
-            running[slot] = CASES[number], len(made)
-        elif chance.random() < 0.04:
-            close(slot, "dropped")
-        for frame in engine.step(chance.sample(sorted(running), min(len(running), chance.randint(0, 2)))):
-            asked, done = running[frame.slot]
-            running[frame.slot] = asked, done + 1
-            if not frame.codes or done + 1 == asked.max_frames:
-                close(frame.slot, "ended")
-        engine.audit()
-    assert min(len(preempted), counts["dropped"], counts["ended"]) > 10
-    for slot in list(running):
-        close(slot, "dropped")
-    engine.audit()
-    assert engine._pool.available == pages
 
 
 def test_what_cannot_fit_is_refused_when_it_comes() -> None:
