@@ -100,9 +100,7 @@ class Ends:
 class _Block:
     """Residual units, then a convolution with a stride."""
 
-    def __init__(
-        self, builder: Builder, number: "count[int]", config: EncoderConfig, channels: int, rate: int
-    ) -> None:
+    def __init__(self, builder: Builder, number: "count[int]", config: EncoderConfig, channels: int, rate: int) -> None:
         self.units = [
             _Unit(builder, f"encoder.layers.{next(number)}.block", config, channels, config.dilation_growth**index)
             for index in range(config.residual_layers)
