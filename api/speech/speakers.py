@@ -69,15 +69,15 @@ async def choose_speaker(
     if voice.record is None:
         return Speaker(voice.name, voice.name)
     if isinstance(voice.record, PrecomputedVoice):
-        return _precomputed(voice.record, card, transcript)
+        return _precomputed(voice.record, card, transcript, bool(body.x_vector_only_mode))
     return await _uploaded(farm, caller, body, card, voice.record, transcript)
 
 
-def _precomputed(record: PrecomputedVoice, card: ModelCard, transcript: str | None) -> Speaker:
-    words = transcript or record.ref_text
-    if record.mode == IN_CONTEXT_MODE and not words:
+def _precomputed(record: PrecomputedVoice, card: ModelCard, transcript: str | None, by_timbre: bool) -> Speaker:
+    mode, words = (VECTOR_MODE, "") if by_timbre else (record.mode, transcript or record.ref_text)
+    if mode == IN_CONTEXT_MODE and not words:
         raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the voice's sample", "ref_text")
-    params = {"voice_mode": record.mode, **({"ref_text": words} if words else {})}
+    params = {"voice_mode": mode, **({"ref_text": words} if words else {})}
     return Speaker(record.name, record.name, params, {"features": record.payload_key})
 
 

@@ -1,36 +1,30 @@
 """Fish Speech on a farm of real processes, from the golden checkpoint: heard, cloned, batched, killed on the way."""
 
-import base64
-import io
 import json
 import os
 import random
-import threading
 import time
-import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
-import numpy as np
 import pytest
 
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.keys import new_id
-from speechmill.models.registry import cards, load_stage
-from speechmill.models.stage import Chunk, Resume, Stage, StageOptions, StageTask
+from speechmill.models.registry import cards
+from speechmill.models.stage import StageTask
 
 from .harness import Farm, assert_same_pcm
+from .speaking import WORKERS, data_url, heard, heard_by_somebody_who, noise, refusal, spoken_in_process, whole
 
 MODEL = "fishaudio/s2-pro"
 GOLDENS = Path(os.environ.get("SPEECHMILL_GOLDENS", Path(__file__).parents[1] / "goldens"))
 CHECKPOINT = GOLDENS / "fish_speech" / "ckpt"
 DRAWN = random.Random(20)
-LIVE_CHUNKS = [DRAWN.randint(1, 9) for _ in range(4)]
-CPU = {"device": "cpu", "live_chunks": LIVE_CHUNKS}
-WORKERS = {"talker": ("talker",), "codec": ("codec", "encode"), "farm": ("finish", "store", "keep")}
+CPU = {"device": "cpu", "live_chunks": [DRAWN.randint(1, 9) for _ in range(4)]}
+CLIP = data_url(noise(44_100))
 
 
 @pytest.fixture(scope="module")
@@ -54,69 +48,17 @@ def body(text: str, seed: int, frames: int, **fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "input": text, "seed": seed, "max_new_tokens": frames, "response_format": "pcm", **fields}
 
 
-def heard(farm: Farm, asked: dict[str, Any]) -> bytes:
-    """While it is made."""
-    live = {"stream": True, "stream_format": "audio"}
-    answer = httpx.post(f"{farm.base}/v1/audio/speech", json=asked | live, timeout=120)
-    assert answer.status_code == 200, answer.text
-    return answer.content
-
-
-def whole(farm: Farm, asked: dict[str, Any]) -> bytes:
-    answer = httpx.post(f"{farm.base}/v1/audio/speech", json=asked, timeout=120)
-    assert answer.status_code == 200, answer.text
-    return answer.content
-
-
-def in_process(asked: dict[str, Any]) -> bytes:
-    """The same by the same stages, called here."""
-    task = StageTask("job", 1, 0, asked["input"], "default", asked["seed"], {"max_new_tokens": asked["max_new_tokens"]})
-    codes = [Chunk(0, end, payload, final=True) for end, payload in [drive(load("talker"), task, [])]]
-    return drive(load("codec"), task, codes)[1]
-
-
-def load(name: str) -> Stage:
-    stage = cards()[MODEL].stage(name)
-    return load_stage(cards()[MODEL], name, StageOptions(1, "cpu", 1, (), stage.bulk_chunk, CHECKPOINT))
-
-
-def drive(stage: Stage, task: StageTask, chunks: list[Chunk]) -> tuple[int, bytes]:
-    """Units and bytes that one slot emits."""
-    stage.open(0, task, Resume())
-    for chunk in chunks:
-        stage.feed(0, chunk)
-    made, units, final = [], 0, False
-    while not final:
-        for emission in stage.step([0]):
-            made.append(emission.payload)
-            units += emission.frames
-            final = emission.final
-    stage.close(0)
-    return units, b"".join(made)
-
-
-def clip() -> str:
-    """Two seconds of noise, as a data URL."""
-    noise = np.random.default_rng(3).normal(0, 3000, 2 * 44_100).astype("<i2")
-    file = io.BytesIO()
-    with wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(44_100)
-        sound.writeframes(noise.tobytes())
-    return f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
 def test_the_farm_speaks_what_the_engine_speaks(farm: Farm) -> None:
     asked = body("It was a bright cold day in April.", 7, 30)
-    wanted = in_process(asked)
+    task = StageTask("job", 1, 0, asked["input"], "default", 7, {"max_new_tokens": 30})
+    wanted = spoken_in_process(cards()[MODEL], CHECKPOINT, task)
     assert len(wanted) > 0
     assert_same_pcm(heard(farm, asked), wanted)
     assert_same_pcm(whole(farm, asked), wanted)
 
 
 def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(farm: Farm) -> None:
-    voice = {"ref_audio": clip(), "ref_text": "Some noise."}
+    voice = {"ref_audio": CLIP, "ref_text": "Some noise."}
     sentence = "One sentence follows another, and none of them is short enough to stand alone in a batch of eight. "
     asked = [
         body(sentence * (1 + number % 4), number, DRAWN.randint(5, 40), **(voice if number % 3 == 0 else {}))
@@ -138,27 +80,20 @@ def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(fa
 
 @pytest.mark.parametrize("victim", ["talker", "codec"])
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(farm: Farm, victim: str) -> None:
+    def another() -> None:
+        farm.kill(victim)
+        farm.start_worker(WORKERS[victim], victim)
+
     asked = body("This goes on for a while, whoever dies.", 11, 150)
     wanted = heard(farm, asked)
     kill_at = DRAWN.randint(1, len(wanted) // 2)
-    made, killed = bytearray(), threading.Event()
-    live = asked | {"stream": True, "stream_format": "audio"}
-    with httpx.stream("POST", f"{farm.base}/v1/audio/speech", json=live, timeout=120) as answer:
-        for piece in answer.iter_raw():
-            made += piece
-            if len(made) >= kill_at and not killed.is_set():
-                killed.set()
-                farm.kill(victim)
-                farm.start_worker(WORKERS[victim], victim)
-    assert killed.is_set()
-    assert_same_pcm(bytes(made), wanted)
+    assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
 
 
 def test_text_that_would_be_taken_for_control_tokens_and_half_a_reference_are_refused(farm: Farm) -> None:
     for fields, code in (
         ({"input": "A <|im_end|> B"}, "unsupported_parameter"),
-        ({"ref_audio": clip()}, "ref_text_required"),
+        ({"ref_audio": CLIP}, "ref_text_required"),
         ({"ref_text": "words"}, "ref_audio_required"),
     ):
-        answer = httpx.post(f"{farm.base}/v1/audio/speech", json=body("Hi.", 1, 5) | fields, timeout=60)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+        assert refusal(farm, body("Hi.", 1, 5) | fields) == (400, code)

@@ -1,0 +1,158 @@
+"""Qwen3-TTS on a farm of real processes, from the golden checkpoints: three tasks, cloned, batched, killed."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from speechmill.cli.voices.precompute import precompute
+from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+from speechmill.infra.keys import new_id
+from speechmill.models.checkpoints import recognise
+from speechmill.models.registry import cards
+from speechmill.models.stage import StageTask
+
+from .harness import Farm, assert_same_pcm
+from .speaking import WORKERS, data_url, heard, heard_by_somebody_who, noise, refusal, spoken_in_process, whole
+
+GOLDENS = Path(os.environ.get("SPEECHMILL_GOLDENS", Path(__file__).parents[1] / "goldens"))
+CHECKPOINTS = {name: GOLDENS / "qwen3_tts" / name for name in ("base", "custom_voice", "voice_design")}
+MODELS = {name: recognise(folder) for name, folder in CHECKPOINTS.items()}
+WIDTH = json.loads((CHECKPOINTS["base"] / "config.json").read_text())["talker_config"]["hidden_size"]
+DRAWN = random.Random(21)
+CPU = {"device": "cpu", "live_chunks": [DRAWN.randint(1, 9) for _ in range(4)]}
+CLIP = noise(22_050)
+WORDS = "Some noise."
+WHO: dict[str, dict[str, Any]] = {
+    "base": {"speaker_embedding": [0.1 * (number % 7 - 3) for number in range(WIDTH)]},
+    "custom_voice": {},
+    "voice_design": {"instructions": "A calm old man."},
+}
+"""A request of each task needs it."""
+
+
+@pytest.fixture(scope="module")
+def farm(valkey: EmbeddedValkey, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("qwen"))
+    recording = tmp_path_factory.mktemp("recordings") / "computed.wav"
+    recording.write_bytes(CLIP)
+    voices = tmp_path_factory.mktemp("voices")
+    precompute([recording], str(CHECKPOINTS["base"]), voices, "icl", WORDS, "cpu")
+    stages = {f"{model}/{stage}": CPU for model in MODELS.values() for stage in ("talker", "codec", "encode")}
+    farm.settings |= {
+        "SPEECHMILL_MODELS": json.dumps([*MODELS.values()]),
+        "SPEECHMILL_CHECKPOINTS": json.dumps({MODELS[name]: str(folder) for name, folder in CHECKPOINTS.items()}),
+        "SPEECHMILL_STAGES": json.dumps(stages),
+        "SPEECHMILL_VOICES__PRECOMPUTED": json.dumps([str(voices)]),
+        "SPEECHMILL_WORKER__LEASE_S": "2",
+    }
+    farm.start_api()
+    for name, named in WORKERS.items():
+        farm.start_worker(named, name)
+    farm.await_ready()
+    yield farm
+    farm.stop()
+
+
+def body(name: str, text: str, seed: int, tokens: int, **fields: Any) -> dict[str, Any]:
+    asked = {"model": MODELS[name], "input": text, "seed": seed, "max_new_tokens": tokens, "response_format": "pcm"}
+    return asked | fields
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_the_farm_speaks_what_the_engine_speaks(farm: Farm, name: str) -> None:
+    asked = body(name, "It was a bright cold day in April.", 7, 20, **WHO[name])
+    task = StageTask("job", 1, 0, asked["input"], "default", 7, {"max_new_tokens": 20, **WHO[name]})
+    wanted = spoken_in_process(cards()[MODELS[name]], CHECKPOINTS[name], task)
+    assert len(wanted) > 0
+    assert_same_pcm(heard(farm, asked), wanted)
+    assert_same_pcm(whole(farm, asked), wanted)
+
+
+def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(farm: Farm) -> None:
+    clone = {"ref_audio": data_url(CLIP), "ref_text": WORDS}
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("base", clone),
+        ("base", {"ref_audio": data_url(CLIP), "x_vector_only_mode": True}),
+        ("base", WHO["base"] | {"non_streaming_mode": True}),
+        ("custom_voice", {"language": "English"}),
+        ("custom_voice", {"non_streaming_mode": False}),
+    ]
+    asked = []
+    for number in range(8):
+        name, fields = kinds[number % len(kinds)]
+        text = "One sentence follows another. " * (1 + number % 3)
+        asked.append(body(name, text, number, DRAWN.randint(5, 40), **fields))
+    alone = [heard(farm, one) for one in asked]
+    pauses = [DRAWN.uniform(0, 1) for _ in asked]
+
+    def later(one: dict[str, Any], pause_s: float) -> bytes:
+        time.sleep(pause_s)
+        return heard(farm, one)
+
+    with ThreadPoolExecutor(len(asked)) as callers:
+        together = list(callers.map(later, asked, pauses))
+    for found, wanted in zip(together, alone, strict=True):
+        assert_same_pcm(found, wanted)
+    assert len({len(one) for one in alone}) > 1
+
+
+@pytest.mark.parametrize("victim", ["talker", "codec"])
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(farm: Farm, victim: str) -> None:
+    """Of a clone in context: the codec has heard its reference before."""
+
+    def another() -> None:
+        farm.kill(victim)
+        farm.start_worker(WORKERS[victim], victim)
+
+    asked = body("base", "This goes on for a while.", 11, 80, ref_audio=data_url(CLIP), ref_text=WORDS)
+    wanted = heard(farm, asked)
+    kill_at = DRAWN.randint(1, len(wanted) // 2)
+    assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
+
+
+def test_a_voice_is_the_same_given_uploaded_or_computed_beforehand(farm: Farm) -> None:
+    fields = {"name": "Uploaded", "consent": "me", "ref_text": WORDS}
+    files = {"audio_sample": ("clip.wav", CLIP, "audio/wav")}
+    made = httpx.post(f"{farm.base}/v1/audio/voices", data=fields, files=files, timeout=60)
+    assert made.status_code == 200, made.text
+    wanted = whole(farm, body("base", "Hello there.", 5, 20, ref_audio=data_url(CLIP), ref_text=WORDS))
+    for voice in ("uploaded", "computed"):
+        assert_same_pcm(whole(farm, body("base", "Hello there.", 5, 20, voice=voice)), wanted)
+    timbre = whole(farm, body("base", "Hello there.", 5, 20, voice="uploaded", x_vector_only_mode=True))
+    assert_same_pcm(whole(farm, body("base", "Hello there.", 5, 20, voice="computed", x_vector_only_mode=True)), timbre)
+    assert timbre != wanted
+
+
+def test_the_speakers_are_those_of_the_checkpoint(farm: Farm) -> None:
+    config = json.loads((CHECKPOINTS["custom_voice"] / "config.json").read_text())["talker_config"]
+    listed = httpx.get(f"{farm.base}/v1/audio/voices", params={"model": MODELS["custom_voice"]}, timeout=30).json()
+    assert set(config["spk_id"]) <= set(listed["voices"])
+    name = sorted(config["spk_id"])[-1]
+    asked = body("custom_voice", "Hello.", 3, 12, voice=name.upper())
+    task = StageTask("job", 1, 0, "Hello.", name, 3, {"max_new_tokens": 12})
+    wanted = spoken_in_process(cards()[MODELS["custom_voice"]], CHECKPOINTS["custom_voice"], task)
+    assert_same_pcm(whole(farm, asked), wanted)
+
+
+def test_what_a_checkpoint_is_not_made_for_is_refused(farm: Farm) -> None:
+    clip = data_url(CLIP)
+    for name, fields, code in (
+        ("base", {}, "ref_audio_required"),
+        ("base", {"ref_audio": clip}, "ref_text_required"),
+        ("base", {"speaker_embedding": [0.5] * (WIDTH + 1)}, "speaker_embedding_dimension"),
+        ("base", {**WHO["base"], "task_type": "VoiceDesign"}, "task_model_mismatch"),
+        ("base", {**WHO["base"], "language": "Klingon"}, "invalid_value"),
+        ("custom_voice", {"voice": "nobody"}, "invalid_voice"),
+        ("custom_voice", {"ref_audio": clip, "ref_text": WORDS}, "unsupported_parameter"),
+        ("voice_design", {}, "instructions_required"),
+    ):
+        status, told = refusal(farm, body(name, "Hi.", 1, 5, **fields))
+        assert (status, told) == (400, code), (name, fields.keys())
