@@ -16,7 +16,7 @@ def _layers(layers: int, width: int, heads: int, kv_heads: int, size: int, hidde
 
 
 def _config(
-    talker: LayerShape, predictor: LayerShape, codes: int, text: tuple[int, int], positions: int
+    talker: LayerShape, predictor: LayerShape, groups: int, codes: int, text: tuple[int, int], positions: int
 ) -> TalkerConfig:
     """`text`: size and width of the text vocabulary."""
     return TalkerConfig(
@@ -27,7 +27,7 @@ def _config(
         rope_base=1e6,
         predictor_rope_base=1e6,
         positions=positions,
-        groups=16,
+        groups=groups,
         vocabulary=codes + CONTROL_IDS,
         residual_codes=codes,
         text_vocabulary=text[0],
@@ -43,9 +43,9 @@ def _config(
 _PREDICTOR = _layers(5, 1024, 16, 8, 128, 3072)
 _TEXT = (151_936, 2048)
 SIZES = {
-    "tiny": _config(_layers(2, 64, 4, 2, 16, 128), _layers(1, 32, 4, 2, 8, 64), 64, (512, 48), 1024),
-    "0.6b": _config(_layers(28, 1024, 16, 8, 128, 3072), _PREDICTOR, 2048, _TEXT, 32_768),
-    "1.7b": _config(_layers(28, 2048, 16, 8, 128, 6144), _PREDICTOR, 2048, _TEXT, 32_768),
+    "tiny": _config(_layers(2, 64, 4, 2, 16, 128), _layers(1, 32, 4, 2, 8, 64), 4, 64, (512, 48), 1024),
+    "0.6b": _config(_layers(28, 1024, 16, 8, 128, 3072), _PREDICTOR, 16, 2048, _TEXT, 32_768),
+    "1.7b": _config(_layers(28, 2048, 16, 8, 128, 6144), _PREDICTOR, 16, 2048, _TEXT, 32_768),
 }
 """The last two have the released shapes."""
 
