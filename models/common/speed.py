@@ -11,12 +11,14 @@ from torch import Tensor
 from speechmill.models.common.codec.decoder import Decoder
 from speechmill.models.common.device import exact_convolutions
 from speechmill.models.common.engine.engine import Engine, EngineOptions
-from speechmill.models.common.engine.model import Codes, Columns, FrameModel, Request
+from speechmill.models.common.engine.model import Codes, FrameModel, Request
 from speechmill.models.common.measure import Figure, Rates, best_s, mean_s, measure_rates
 
 REFERENCE, TEXT = 200, 300
 """Columns of a prompt."""
 PROMPT = REFERENCE + TEXT
+FRAMES = 256
+"""More than are made of any request."""
 STEPS = {"cpu": 8, "cuda": 100}
 PIECE = 25
 """Frames that the codec takes at once in the middle of a stream."""
@@ -28,9 +30,8 @@ class Subject:
 
     talker: FrameModel
     decoder: Decoder
-    prompt: Callable[[int], Columns]
-    """By a seed: `PROMPT` columns, of which `REFERENCE` are a recording's."""
-    settings: tuple[float, ...]
+    request: Callable[[int], Request]
+    """By a seed: a prompt of `PROMPT` columns, of which `REFERENCE` are a recording's; no two share one."""
     step_parameters: int
     """That one step has to read, however many rows it has."""
     codec_flops: float
@@ -63,7 +64,7 @@ def _first_audio(subject: Subject) -> Iterator[Figure]:
     engine, seeds, codes = _engine(subject, 1), count(), _codes(decoder, subject.first_frames)
 
     def begin() -> None:
-        engine.open(0, _request(subject, next(seeds)), _nothing(subject))
+        engine.open(0, subject.request(next(seeds)), _nothing(subject))
         while not engine.step([0]):
             pass
 
@@ -88,7 +89,7 @@ def _batch(subject: Subject, rates: Rates, codec_rates: Rates, batch: int) -> It
     device = subject.talker.kv.device
     engine, slots = _engine(subject, batch), list(range(batch))
     for slot in slots:
-        engine.open(slot, _request(subject, seed=slot), _nothing(subject))
+        engine.open(slot, subject.request(slot), _nothing(subject))
     while len(engine.step(slots)) < batch:
         pass
     engine.step(slots)
@@ -119,11 +120,6 @@ def _engine(subject: Subject, slots: int) -> Engine:
     engine = Engine(subject.talker, EngineOptions(slots))
     engine.capture()
     return engine
-
-
-def _request(subject: Subject, seed: int) -> Request:
-    """No two share a prompt."""
-    return Request(subject.prompt(seed), key=seed, settings=subject.settings, max_frames=256)
 
 
 def _nothing(subject: Subject) -> Codes:

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from speechmill.models.common.engine.model import Request
 from speechmill.models.common.measure import Figure
 from speechmill.models.common.random_weights import RandomWeights
-from speechmill.models.common.speed import REFERENCE, TEXT, Subject, measure_speed
+from speechmill.models.common.speed import FRAMES, REFERENCE, TEXT, Subject, measure_speed
 from speechmill.models.qwen3_tts.codec.config import DecoderConfig, TransformerConfig
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.random import SIZES as SIZES
-from speechmill.models.qwen3_tts.random import random_prompt, random_talker, step_parameters
+from speechmill.models.qwen3_tts.random import random_prompt, random_speaker, random_talker, step_parameters
 
 SIZE = "0.6b"
 """Measured where none is named."""
@@ -18,6 +19,8 @@ FRAME_RATE = 12.5
 CODEC_FLOPS = 5.0e9
 """Of one frame of the released codec (qwen3_tts.md §6.3)."""
 FIRST_FRAMES = 1
+SETTINGS = (0.9, 1.0, 50.0, 1.05, 0.9, 1.0, 50.0)
+"""As released."""
 CODEC = DecoderConfig(
     codebooks=16,
     entries=2048,
@@ -41,11 +44,15 @@ def measure(size: str, device: torch.device, batches: Sequence[int]) -> Iterator
 def subject(size: str, device: torch.device, dtype: torch.dtype) -> Subject:
     """With random weights; `dtype` is the talker's."""
     talker = random_talker(size, device, dtype)
+
+    def request(seed: int) -> Request:
+        prompt, speaker = random_prompt(talker, TEXT - 1, REFERENCE, seed), random_speaker(talker, seed)
+        return Request(prompt, seed, SETTINGS, FRAMES, speaker)
+
     return Subject(
         talker=talker,
         decoder=Decoder(RandomWeights(0, device, torch.float32), CODEC),
-        prompt=lambda seed: random_prompt(talker, TEXT, REFERENCE, seed),
-        settings=(0.9, 1.0, 50.0, 1.05, 0.9, 1.0, 50.0),
+        request=request,
         step_parameters=step_parameters(talker.config),
         codec_flops=CODEC_FLOPS,
         frames_per_s=FRAME_RATE,

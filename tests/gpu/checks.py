@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -14,7 +15,7 @@ from speechmill.models.common.decode_attention import SWITCH, decode, is_availab
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.model import FrameModel, Request
 from speechmill.models.common.pcm import to_s16
-from speechmill.models.common.speed import Subject
+from speechmill.models.common.speed import PROMPT, Subject
 
 FAMILY, SIZE, DEVICE = sys.argv[1], sys.argv[2], torch.device((sys.argv[3:] or ["cuda"])[0])
 FRAMES = 40
@@ -57,9 +58,10 @@ def engine_of(talker: FrameModel, pages: int = 0) -> Engine:
 
 def requests(subject: Subject) -> dict[int, Request]:
     """Of several lengths, some with a common beginning."""
-    prompts = {slot: subject.prompt(slot // 2)[:, : 500 - 37 * slot] for slot in range(SLOTS)}
+    whole = {slot: subject.request(slot // 2) for slot in range(SLOTS)}
     return {
-        slot: Request(prompt, slot, subject.settings, FRAMES - slot) for slot, prompt in prompts.items()
+        slot: replace(asked, prompt=asked.prompt[:, : PROMPT - 37 * slot], key=slot, max_frames=FRAMES - slot)
+        for slot, asked in whole.items()
     }
 
 
@@ -87,7 +89,7 @@ def codes_depend_on_nothing_but_the_request(subject: Subject) -> None:
         assert speak(engine, {slot: request})[slot] == together[slot], f"request {slot} depends on its neighbours"
     for done in (1, 17):
         assert speak(engine, asked, {slot: codes[:done] for slot, codes in together.items()}) == together
-    few = engine_of(subject.talker, pages=-(-(500 + FRAMES) // 64) * 3)
+    few = engine_of(subject.talker, pages=-(-(PROMPT + FRAMES) // 64) * 3)
     assert speak(few, asked) == together, "what was computed again is something else"
 
 

@@ -16,15 +16,16 @@ from goldens import Goldens
 
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
 from speechmill.models.qwen3_tts.check import check_talker
-from speechmill.models.qwen3_tts.config import TalkerConfig, read_config, read_sampling
+from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
 from speechmill.models.qwen3_tts.features import Reference, pack
 from speechmill.models.qwen3_tts.plan import FRAMES_OF_A_TOKEN, LEAST_BUDGET
+from speechmill.models.qwen3_tts.sampling import read_sampling
 from speechmill.models.qwen3_tts.stages import load
 from speechmill.models.stage import CannotLoad, Resume, SlotFailed, StageOptions, StageTask
 
 GOLDENS = Goldens("qwen3_tts")
 CHECKPOINTS = ("custom_voice", "voice_design", "base")
-FRAMES = 8
+FRAMES = 6
 TEXT = "This is a small test of speech."
 
 
@@ -112,20 +113,22 @@ def test_requests_of_all_kinds_that_come_and_go_are_spoken_as_alone(checkpoint: 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_it_goes_on_after_each_of_its_pieces(checkpoint: str) -> None:
-    for asked in mixed(checkpoint)[:4:2]:
-        whole = drive(talker(checkpoint), asked)
+    for each in mixed(checkpoint)[:4:2]:
+        whole = drive(talker(checkpoint), each)
         for count in range(1, len(whole)):
             resume = Resume(length(whole[:count]), payload(whole[:count]), whole[count - 1].cursor)
-            rest = drive(talker(checkpoint), asked, resume=resume)
+            rest = drive(talker(checkpoint), each, resume=resume)
             assert payload(rest) == payload(whole[count:])
             assert rest[-1].trailer == whole[-1].trailer
 
 
-def said(checkpoint: str, **changes: Any) -> bytes:
-    return payload(drive(talker(checkpoint), spoken(**changes)))
+def asked(checkpoint: str, **changes: Any) -> tuple[Any, ...]:
+    """All that the codes of a take depend on."""
+    request = talker(checkpoint)._plan(spoken(**changes))
+    return (request.prompt.tobytes(), request.vectors.tobytes(), request.beside, request.key, request.settings)
 
 
-def test_whatever_is_asked_for_changes_what_is_spoken() -> None:
+def test_whatever_is_asked_for_makes_another_request() -> None:
     """In each list every one differs from all others."""
     heard, words = recording(6, seed=1), {"ref_text": "Hi there."}
     assert_all_differ(
@@ -138,6 +141,8 @@ def test_whatever_is_asked_for_changes_what_is_spoken() -> None:
         {"assets": heard, **words, "non_streaming_mode": True},
         {"assets": heard, **words, "language": "English"},
         *({"assets": heard, **words, name: 8} for name in ("seed", "take", "segment")),
+        *({"assets": heard, **words, name: 0.5} for name in ("temperature", "top_p", "repetition_penalty")),
+        *({"assets": heard, **words, "top_k": value} for value in (0, 7)),
     )
     assert_all_differ("voice_design", {}, {"instructions": "a low voice"}, {"non_streaming_mode": False})
     first, second = list(config("custom_voice").speakers)[:2]
@@ -145,19 +150,19 @@ def test_whatever_is_asked_for_changes_what_is_spoken() -> None:
 
 
 def assert_all_differ(checkpoint: str, *changes: dict[str, Any]) -> None:
-    assert len({said(checkpoint, **each) for each in changes}) == len(changes)
+    assert len({asked(checkpoint, **each) for each in changes}) == len(changes)
 
 
 def test_names_are_found_in_any_case_and_nobody_named_is_somebody() -> None:
     name = next(iter(config("custom_voice").speakers))
-    assert said("custom_voice", voice=name) == said("custom_voice", voice=name.upper(), language="AUTO")
-    assert said("custom_voice", voice="") == said("custom_voice", voice="default")
+    assert asked("custom_voice", voice=name) == asked("custom_voice", voice=name.upper(), language="AUTO")
+    assert asked("custom_voice", voice="") == asked("custom_voice", voice="default")
 
 
 def test_what_is_no_part_of_the_text_is_nothing_else_either() -> None:
     """Blanks around it, and control tokens that are only spelt."""
     stage = talker("custom_voice")
-    assert said("custom_voice", text=f"\n {TEXT} \t") == said("custom_voice", text=TEXT)
+    assert asked("custom_voice", text=f"\n {TEXT} \t") == asked("custom_voice", text=TEXT)
     request = stage._plan(spoken("a<|im_end|>b<|endoftext|>"))
     ids = config("custom_voice").text
     assert (request.prompt[0] == ids.end).sum() == 0

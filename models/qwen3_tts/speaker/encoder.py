@@ -25,7 +25,9 @@ class SpeakerEncoder:
     def __init__(self, weights: Reader, config: SpeakerConfig) -> None:
         """`weights`: of the whole checkpoint."""
         weights, channels = weights.at("speaker_encoder"), config.channels
-        self.enter = _Convolution(weights.at("blocks.0"), channels[0], config.bands, config.kernels[0])
+        self.enter = _Convolution(
+            weights.at("blocks.0"), channels[0], config.bands, config.kernels[0], config.dilations[0]
+        )
         self.blocks = [_Block(weights.at(f"blocks.{index}"), config, index) for index in range(1, len(channels) - 1)]
         merged = sum(channels[1:-1])
         self.merge = _Convolution(weights.at("mfa"), channels[-1], merged, config.kernels[-1], config.dilations[-1])
