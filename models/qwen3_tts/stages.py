@@ -14,9 +14,10 @@ from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.folder import build, find_source
 from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
-from speechmill.models.qwen3_tts.config import Sampling, TalkerConfig, read_config, read_sampling
+from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
 from speechmill.models.qwen3_tts.plan import Planner
 from speechmill.models.qwen3_tts.prompt import PromptBuilder
+from speechmill.models.qwen3_tts.sampling import Sampling, read_sampling
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
 from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask

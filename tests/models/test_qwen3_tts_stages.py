@@ -16,9 +16,10 @@ from goldens import Goldens
 
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
 from speechmill.models.qwen3_tts.check import check_talker
-from speechmill.models.qwen3_tts.config import TalkerConfig, read_config, read_sampling
+from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
 from speechmill.models.qwen3_tts.features import Reference, pack
 from speechmill.models.qwen3_tts.plan import FRAMES_OF_A_TOKEN, LEAST_BUDGET
+from speechmill.models.qwen3_tts.sampling import read_sampling
 from speechmill.models.qwen3_tts.stages import load
 from speechmill.models.stage import CannotLoad, Resume, SlotFailed, StageOptions, StageTask
 
