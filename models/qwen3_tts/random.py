@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from speechmill.models.common.engine.model import Columns
+from speechmill.models.common.engine.model import Columns, Vectors
 from speechmill.models.common.random_weights import RandomWeights
 from speechmill.models.common.transformer import LayerShape
 from speechmill.models.qwen3_tts.columns import FIRST, VECTOR, frame_columns, text_columns
@@ -65,3 +65,17 @@ def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Colu
     words = text_columns(tokens[frames:].tolist(), config.groups, config.codec.pad)
     words[FIRST, -1] = config.codec.bos
     return np.concatenate([speaker, frame_columns(codes, tokens[:frames]), words], axis=1)
+
+
+def random_speaker(talker: Talker, seed: int = 0) -> Vectors:
+    """[1, talker width]"""
+    return np.random.default_rng(seed).standard_normal((1, talker.config.talker.width), np.float32)
+
+
+def step_parameters(config: TalkerConfig) -> int:
+    """Parameters that one frame step has to read, however many rows it has: what its speed is measured by."""
+    talker, predictor = config.talker, config.predictor
+    head = (config.first_codes + 1) * talker.width
+    narrow = talker.width * predictor.width if talker.width != predictor.width else 0
+    each = predictor.parameters + config.residual_codes * predictor.width + narrow
+    return talker.parameters + head + (config.groups - 1) * each
