@@ -107,6 +107,14 @@ def test_a_budget_of_the_caller_s_is_no_reason_to_try_again() -> None:
     assert (payload(made), made[-1].trailer) == (one_try(seed), {"finish_reason": "length"})
 
 
+def test_a_listener_gets_pieces_of_the_sizes_that_the_card_says() -> None:
+    seed = seed_of([FRAMES], range(FRAMES + 1))
+    stage = TalkerStage(engine(), lambda asking: replace(ASKED, key=asking.seed), task(""), {}, live=(1, 2))
+    pieces = drive(stage, task("", seed=seed, live=True))
+    assert [piece.frames for piece in pieces] == [1, 2, 2, 2, 1]
+    assert payload(pieces) == one_try(seed)
+
+
 def test_a_slot_rests_while_its_text_is_on_its_way() -> None:
     whole, engine = READ_WHILE_SPOKEN[3], reading_engine()
     wanted = payload(drive(TalkerStage(engine, lambda asking: whole, task(""), {}), task("")))
