@@ -21,8 +21,8 @@ from speechmill.models.stage import Emission, Resume
 FRAMES = 8
 """Within which some takes end and others do not."""
 EVERY = range(1, FRAMES)
-ASKED = Request(random_prompt(talker(), 2, 0, seed=104).numpy(), 0, (1.0, 1.0, float("inf"), 1.0), FRAMES)
-"""With one seed of nine the model has nothing to say."""
+ASKED = Request(random_prompt(talker(), 2, 0, seed=34).numpy(), 0, (1.0, 1.0, float("inf"), 1.0), FRAMES)
+"""With one seed of six the model has nothing to say."""
 TO_END = replace(ASKED, end_expected=True)
 
 
