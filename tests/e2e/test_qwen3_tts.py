@@ -39,12 +39,19 @@ WHO: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def farm(valkey: EmbeddedValkey, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("qwen"))
-    recording = tmp_path_factory.mktemp("recordings") / "computed.wav"
+def voices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one voice, "computed"."""
+    recording, folder = tmp_path_factory.mktemp("recordings") / "computed.wav", tmp_path_factory.mktemp("voices")
     recording.write_bytes(CLIP)
-    voices = tmp_path_factory.mktemp("voices")
-    precompute([recording], str(CHECKPOINTS["base"]), voices, "icl", WORDS, "cpu")
+    precompute([recording], str(CHECKPOINTS["base"]), folder, "icl", WORDS, "cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def farm(
+    valkey: EmbeddedValkey, s3: EmbeddedS3, voices: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Farm]:
+    farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("qwen"))
     stages = {f"{model}/{stage}": CPU for model in MODELS.values() for stage in ("talker", "codec", "encode")}
     farm.settings |= {
         "SPEECHMILL_MODELS": json.dumps([*MODELS.values()]),
@@ -74,6 +81,14 @@ def test_the_farm_speaks_what_the_engine_speaks(farm: Farm, name: str) -> None:
     assert len(wanted) > 0
     assert_same_pcm(heard(farm, asked), wanted)
     assert_same_pcm(whole(farm, asked), wanted)
+
+
+@pytest.mark.parametrize("params", [{"ref_text": WORDS}, {"x_vector_only_mode": True}], ids=["icl", "xvec"])
+def test_the_farm_clones_as_the_engine_does(farm: Farm, voices: Path, params: dict[str, Any]) -> None:
+    assets = {"features": (voices / "computed.safetensors").read_bytes()}
+    task = StageTask("job", 1, 0, "This is a test.", "", 3, {"max_new_tokens": 20, **params}, assets)
+    wanted = spoken_in_process(cards()[MODELS["base"]], CHECKPOINTS["base"], task)
+    assert_same_pcm(heard(farm, body("base", task.text, 3, 20, ref_audio=data_url(CLIP), **params)), wanted)
 
 
 def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(farm: Farm) -> None:
@@ -151,7 +166,7 @@ def test_what_a_checkpoint_is_not_made_for_is_refused(farm: Farm) -> None:
         ("base", {**WHO["base"], "task_type": "VoiceDesign"}, "task_model_mismatch"),
         ("base", {**WHO["base"], "language": "Klingon"}, "invalid_value"),
         ("custom_voice", {"voice": "nobody"}, "invalid_voice"),
-        ("custom_voice", {"ref_audio": clip, "ref_text": WORDS}, "unsupported_parameter"),
+        ("custom_voice", {"ref_audio": clip, "ref_text": WORDS}, "task_model_mismatch"),
         ("voice_design", {}, "instructions_required"),
     ):
         status, told = refusal(farm, body(name, "Hi.", 1, 5, **fields))
