@@ -45,9 +45,9 @@ def _described(card: ModelCard, talker: Mapping[str, Any]) -> ModelCard:
 
 def _languages(card: ModelCard, ids: Mapping[str, Any]) -> Iterator[str]:
     """Those of the card that there are, in its order, then all others."""
-    known = {name.casefold(): name for name in card.languages}
-    yield from (name for folded, name in known.items() if folded in ids)
-    yield from (name.title() for name in ids if name.casefold() not in known)
+    known, told = {name.casefold(): name for name in card.languages}, [name.casefold() for name in ids]
+    yield from (name for folded, name in known.items() if folded in told)
+    yield from (folded.title() for folded in told if folded not in known)
 
 
 def _voices(card: ModelCard, talker: Mapping[str, Any]) -> Iterator[VoiceCard]:
