@@ -13,7 +13,7 @@ FILING_STAGES = ("store", "keep")
 ENCODE = "encode"
 """The model stage that derives features from a recording; it makes up a job of its own."""
 TEXT = "text"
-"""Stands for a stage in the log of a text that is still being written. No stage writes it, so none can make it again."""
+"""In a stage's place: names the log of a text that is still being written. No stage writes it or can make it again."""
 
 
 def new_id(prefix: str) -> str:

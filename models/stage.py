@@ -49,8 +49,8 @@ class StageTask:
     logged. The oldest comes first; none of it must be there.
     """
     open: bool = False
-    """The text is still being written, and `text` is empty. It comes to the first stage as its input log: UTF-8, counted
-    in bytes, whole characters in each chunk. Only cards whose parameters say `incremental` have such tasks.
+    """The text is still being written, and `text` is empty. It comes to the first stage as its input log: UTF-8,
+    counted in bytes, whole characters in each chunk. Only models whose card says `incremental` get such tasks.
     """
 
 

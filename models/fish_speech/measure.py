@@ -88,9 +88,7 @@ def _batch(talker: Talker, decoder: Decoder, rates: Rates, codec_rates: Rates, b
     codec_s = _codec_s(decoder, device, batch)
     audio_s = batch * PIECE / FRAME_RATE
     codec_floor_s = codec_rates.floor_s(0, CODEC_FLOPS * batch * PIECE)
-    yield Figure(
-        f"codec, {batch} at once", 1000 * codec_s / audio_s, "ms/s of audio", 1000 * codec_floor_s / audio_s
-    )
+    yield Figure(f"codec, {batch} at once", 1000 * codec_s / audio_s, "ms/s of audio", 1000 * codec_floor_s / audio_s)
     yield Figure(f"both on one device, {batch} at once", audio_s / (PIECE * step_s + codec_s), "× real time")
 
 
