@@ -41,7 +41,7 @@ Who cannot send headers gives the key as the query's `api_key`, or as the subpro
 | `session.configured` | `session_id`, `model`, `voice`, `format`, `sample_rate`, `channels` | \
 After a config with `ack`. |
 | `audio.start` | `utterance_index`, `sentence_index`, `sentence_text`, `format`, `sample_rate`, `channels`; \
-`word_timestamps` | A unit of text begins, in the order of the text; with `incremental` the text is what there is of it. |
+`word_timestamps` | A unit begins, in the order of the text; with `incremental` the text is what there is of it. |
 | binary frame | | The unit's audio: one complete file, or pieces of it with `stream_audio`. |
 | `audio.chunk` | both indices, `chunk_id`, `chunk_start_ms`, `chunk_end_ms`, `sample_rate`, `channels`, `audio_b64`, \
 `timestamps` | In place of binary frames with `word_timestamps`; the last one has the times of the words and no audio. |
@@ -76,12 +76,12 @@ All fields of `POST /v1/audio/speech`, but for `input`, `stream`, `stream_format
 < binary frames, audio.done, session.done
 ```
 
-For models whose `capabilities` in `GET /v1/models` say `incremental`; it needs `stream_audio`, and no \
-`split_granularity` but `none`. What is heard depends on the text and the seed, and not on how the text is cut or when \
-it comes. An utterance is one unit as long as the model can speak it at once; a longer one goes on in the next unit \
-behind a sentence. It has at most as many characters as a request without a stream, and is charged as it comes. Text \
-that exceeds that (`input_too_long`), a key's limits, or what the model takes, fails the unit that is spoken; what still \
-comes of the utterance is left out until `input.done`.
+For models whose `capabilities` in `GET /v1/models` say `incremental`; it needs `stream_audio`, and no
+`split_granularity` but `none`. What is heard depends on the text and the seed, not on how the text is cut or when it
+comes. A long utterance goes on in further units, which begin behind sentences. An utterance has at most as many
+characters as any request that is waited for, and is charged as it comes. Text that exceeds that (`input_too_long`) or a
+key's limits, or that the model does not take, fails the unit that is spoken; what still comes of the utterance is left
+out until `input.done`.
 
 ### Limits and close codes
 
