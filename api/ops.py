@@ -50,6 +50,7 @@ def describe(card: ModelCard, status: str, max_chars: int) -> dict[str, object]:
             "speed_range": [can.speed.minimum, can.speed.maximum] if can.speed.by != "none" else None,
             "duration": can.duration,
             "word_timestamps": can.word_timestamps,
+            "incremental": can.incremental,
             "max_input_chars": max_chars,
             "max_new_tokens": can.max_new_tokens,
             "voices": len(card.voices),

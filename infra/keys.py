@@ -12,6 +12,8 @@ FILING_STAGES = ("store", "keep")
 """They end a job with an object in the store, and write no log."""
 ENCODE = "encode"
 """The model stage that derives features from a recording; it makes up a job of its own."""
+TEXT = "text"
+"""In a stage's place: names the log of a text that is still being written. No stage writes it or can make it again."""
 
 
 def new_id(prefix: str) -> str:
@@ -57,6 +59,14 @@ def features_key(model: str, mode: str, version: int, clip_sha256: str) -> str:
 def out_log(job: str, take: int) -> LogRef:
     """The log that listeners hear: what `finish` writes."""
     return LogRef(Task(job, take, None, "finish"), "chunks")
+
+
+def text_log(job: str) -> LogRef:
+    """The log that the first stage reads an open text from: UTF-8, counted in bytes, whole characters in each chunk.
+
+    The API writes it during the first take; later ones have all of the text in their segment.
+    """
+    return LogRef(Task(job, 1, 0, TEXT), "control")
 
 
 @dataclass(frozen=True, slots=True)

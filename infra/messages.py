@@ -10,7 +10,7 @@ from typing import Any
 
 from speechmill.infra.keys import Task
 
-PAYLOAD_VERSION = 2
+PAYLOAD_VERSION = 3
 """Of the request record and the farm's own logs. A worker leaves tasks of a higher version to others."""
 
 
@@ -36,6 +36,8 @@ class SpeechRequest:
     """How long the stored object is kept after the end."""
     replay: bool = False
     """The samples can be read after the end as well, although the stored object does not hold them."""
+    open_text: bool = False
+    """The text of the only segment is still being written when the job is submitted: it comes in a log of its own."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
@@ -59,6 +61,9 @@ class JobDetails:
     """Codec frames of a reference recording that the model hears."""
     frame_rate: float = 0.0
     """Of the first stage, in Hz: what output tokens are counted by."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
 
     def usage(self, seconds: float) -> dict[str, Any]:
         """Text counts characters where the model's tokenizer is not at hand; output counts the first stage's frames."""
@@ -130,6 +135,7 @@ class Submission:
             "left_ms": int(self.left_s * 1000) if self.left_s is not None else None,
             "line": self.line,
             "line_end": self.line_end,
+            "open": int(self.request.open_text),
         }
         return json.dumps(
             {
@@ -150,7 +156,7 @@ class Submission:
                 "notify": int(self.notify),
                 "payload": PAYLOAD_VERSION,
                 "request": self.request.to_json(),
-                "details": json.dumps(asdict(self.details), ensure_ascii=False),
+                "details": self.details.to_json(),
                 "asked": self.asked,
             }
         )
@@ -187,6 +193,11 @@ class Claim:
         """The model stage whose log a model stage reads; None for the first."""
         at = self.stages.index(self.task.stage)
         return self.stages[at - 1] if at else None
+
+    @property
+    def open_text(self) -> bool:
+        """Whether the text comes bit by bit, to the first stage. A take that is not the first has all of it."""
+        return self.request.open_text and self.task.take == 1
 
 
 @dataclass(frozen=True, slots=True)

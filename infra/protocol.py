@@ -13,6 +13,7 @@ from speechmill.infra.keys import LogRef, Role, Task
 from speechmill.infra.messages import (
     PAYLOAD_VERSION,
     Claim,
+    JobDetails,
     LogChunk,
     SpeechRequest,
     Submission,
@@ -198,11 +199,17 @@ def end_job(job: str, state: str, problem: str = "") -> Call[str]:
 
 
 def retry(job: str, request: SpeechRequest | None = None) -> Call[str]:
-    """A new take of a job that failed, was cancelled or expired: ok, unknown, or the state that forbids it.
+    """A new take of a job that failed, was cancelled or expired: ok, unknown, or the state that forbids it, which may
+    be `incomplete`: not all of its text ever came.
 
     `request` replaces the job's own.
     """
     return Call("retry", (job, request.to_json() if request else ""), _text)
+
+
+def complete_text(job: str, text: str, details: JobDetails, asked: str) -> Call[str]:
+    """All of an open text is there, and what the job is in full: ok or unknown."""
+    return Call("complete_text", (job, text, details.to_json(), asked), _text)
 
 
 def beat(worker: str, report: str, lapse_ms: int, pools: Sequence[tuple[str, int]]) -> Call[str]:

@@ -99,7 +99,7 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     run, end = match["run"], match.end()
     if run is None:
         return True
-    if _belongs_to_previous(text, end):
+    if belongs_to_previous(text, end):
         return False
     if any(mark in AT_ONCE for mark in run):
         return True
@@ -127,18 +127,18 @@ def _best_cut(text: str, start: int, limit: int) -> int:
     """The last good place after `start`, at or before `limit`."""
     clauses = [match.end() for match in _CLAUSE_END.finditer(text, start, limit + 1) if match.end() <= limit]
     for cut in reversed(clauses):
-        if not _belongs_to_previous(text, cut):
+        if not belongs_to_previous(text, cut):
             return cut
     for cut in range(limit, start, -1):
-        if text[cut].isspace() and not _belongs_to_previous(text, cut + 1):
+        if text[cut].isspace() and not belongs_to_previous(text, cut + 1):
             return cut
     for cut in range(limit, start, -1):
-        if not _belongs_to_previous(text, cut):
+        if not belongs_to_previous(text, cut):
             return cut
     return limit
 
 
-def _belongs_to_previous(text: str, index: int) -> bool:
+def belongs_to_previous(text: str, index: int) -> bool:
     """Whether a cut before `index` would part one visible character."""
     if not 0 < index < len(text):
         return False

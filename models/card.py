@@ -97,6 +97,8 @@ class Parameters(CardPart):
     """Largest budget a caller may ask for; 0 where the model has none."""
     samples: bool = False
     """The model draws codes: `extra_params` takes the usual sampler keys."""
+    incremental: bool = False
+    """The first stage can begin to speak a text that is still being written (`StageTask.open`)."""
     extra: dict[str, ExtraParameter] = {}
     """Further keys of `extra_params`."""
     refused_fields: tuple[str, ...] = ()

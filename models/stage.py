@@ -50,6 +50,10 @@ class StageTask:
     """Of a model whose segments are chained: texts of the segments just before this one, and what their first stage
     logged. The oldest comes first; none of it must be there.
     """
+    open: bool = False
+    """The text is still being written, and `text` is empty. It comes to the first stage as its input log: UTF-8,
+    counted in bytes, whole characters in each chunk. Only models whose card says `incremental` get such tasks.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +137,14 @@ class Stage(Protocol):
         """Start or continue `task` in a free slot. Raises SlotFailed for input that the model cannot speak."""
 
     def feed(self, slot: int, chunk: Chunk) -> None:
-        """Give the slot the next chunk of its input log; chunks come in order and without holes, from 0."""
+        """Give the slot the next chunk of its input log; chunks come in order and without holes, from 0.
+
+        What a first stage makes of an open text depends on the text alone, never on how it was cut or when it came: a
+        successor reads it again, in other pieces. Raises SlotFailed for text that the model cannot speak.
+        """
 
     def runnable(self, slot: int) -> bool:
-        """Whether a step would bring the slot on; a decoder that waits for input says no."""
+        """Whether a step would bring the slot on; one that waits for input, or for more of an open text, says no."""
 
     def step(self, slots: Sequence[int]) -> list[Emission]:
         """One batched step over runnable slots. Raises SlotFailed when one slot alone is at fault."""

@@ -17,7 +17,7 @@ from speechmill.configs.settings import JobClass
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, Role
+from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, TEXT, Role
 from speechmill.infra.messages import Claim, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
@@ -65,7 +65,7 @@ class Intake:
         self._spill = spill
         self._assets = assets
         self.failed: Callable[[Failed], None] = lambda failed: None
-        """Told of a task that cannot even be opened."""
+        """Told of a task that cannot be opened, or has lost what it reads for good."""
         self._lock = threading.RLock()
         self._following: dict[str, Work] = {}
         self._held: dict[str, Work] = {}
@@ -360,7 +360,7 @@ class Intake:
             self._read(work)
         elif self._client.run(reopen(work.inputs[0].task, work.reader.position)) == "reopened":
             log.warning("input was incomplete", extra={"job": work.task.job, "log": work.inputs[0].name})
-        elif self._is_wanted(self._loop.runners[work.pool]):
+        elif work.last_made < time.monotonic() - SILENCE_S and self._is_wanted(self._loop.runners[work.pool]):
             self.drop(work, "parked")
 
     def _is_wanted(self, runner: Runner) -> bool:
@@ -375,6 +375,9 @@ class Intake:
         reader, source = work.reader, work.inputs[0]
         assert reader is not None
         work.last_input = time.monotonic()
+        if source.task.stage == TEXT:
+            self.failed(Failed(work, "generation_failed", "the text that was sent is not kept any more", fatal=True))
+            return False
         try:
             spilled = self._spill.read(source, reader.position) if source.task.stage == "finish" else None
         except StoreUnavailable as error:

@@ -128,6 +128,7 @@ class Loop:
         work = runner.works[emission.slot]
         start = work.made
         work.made += emission.frames
+        work.last_made = time.monotonic()
         work.pending += 1
         if emission.final:
             self._leave(runner, work)

@@ -20,7 +20,8 @@ def stage_task(claim: Claim, assets: Mapping[str, bytes], history: Sequence[Spok
         "job": task.job,
         "take": task.take,
         "segment": task.segment if task.segment is not None else -1,
-        "text": claim.text,
+        "text": "" if claim.open_text else claim.text,  # also once it is complete: what is made shall not differ
+        "open": claim.open_text,
         "voice": request.voice,
         "seed": request.seed,
         "params": request.params,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import FARM_STAGES, LogRef, Task
+from speechmill.infra.keys import FARM_STAGES, LogRef, Task, text_log
 from speechmill.infra.messages import Claim
 from speechmill.infra.protocol import LogReader
 from speechmill.models.stage import Chunk, Emission, Resume
@@ -38,6 +38,8 @@ class Work:
     crc: int = 0
     made: int = 0
     """Own log's end as far as it is computed (compute)."""
+    last_made: float = 0.0
+    """When that last moved (compute)."""
     pending: int = 0
     """Emissions computed but not yet written (compute adds, writer takes)."""
     slot: int = -1
@@ -128,7 +130,7 @@ def _audio_before_s(claim: Claim) -> float:
 
 
 def input_logs(claim: Claim, first_segment: int = 0) -> deque[LogRef]:
-    """The logs that a task reads, in order; none for a model's first stage."""
+    """The logs that a task reads, in order; for a model's first stage only that of an open text."""
     task = claim.task
     if task.stage == "store":
         return deque([log_of(Task(task.job, task.take, None, "finish"), claim.stages)])
@@ -136,8 +138,9 @@ def input_logs(claim: Claim, first_segment: int = 0) -> deque[LogRef]:
         last = claim.stages[-1]
         segments = range(first_segment, claim.segments)
         return deque(log_of(Task(task.job, task.take, k, last), claim.stages) for k in segments)
-    before = claim.previous_stage
-    return deque([log_of(Task(task.job, task.take, task.segment, before), claim.stages)]) if before else deque()
+    if before := claim.previous_stage:
+        return deque([log_of(Task(task.job, task.take, task.segment, before), claim.stages)])
+    return deque([text_log(task.job)] if claim.open_text else [])
 
 
 def frame_bytes(log: LogRef, channels: int) -> int:

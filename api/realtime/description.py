@@ -41,7 +41,7 @@ Who cannot send headers gives the key as the query's `api_key`, or as the subpro
 | `session.configured` | `session_id`, `model`, `voice`, `format`, `sample_rate`, `channels` | \
 After a config with `ack`. |
 | `audio.start` | `utterance_index`, `sentence_index`, `sentence_text`, `format`, `sample_rate`, `channels`; \
-`word_timestamps` | A unit of text begins, in the order of the text. |
+`word_timestamps` | A unit begins, in the order of the text; with `incremental` the text is what there is of it. |
 | binary frame | | The unit's audio: one complete file, or pieces of it with `stream_audio`. |
 | `audio.chunk` | both indices, `chunk_id`, `chunk_start_ms`, `chunk_end_ms`, `sample_rate`, `channels`, `audio_b64`, \
 `timestamps` | In place of binary frames with `word_timestamps`; the last one has the times of the words and no audio. |
@@ -58,15 +58,36 @@ All fields of `POST /v1/audio/speech`, but for `input`, `stream`, `stream_format
 - `stream_audio`: audio is sent while it is made (default: false).
 - `split_granularity`: `none` speaks all text at `input.done`, `sentence` and `clause` each part once it is complete \
 (default: `none`).
+- `incremental`: an utterance is begun with its first word, and its text is spoken while it comes (default: false).
 - `ack`: have the config answered (default: false).
 
 `response_format` is `wav` unless given. `word_timestamps` needs `stream_audio` and `pcm`.
+
+### Text that is spoken while it comes
+
+```
+> {{"type": "session.config", "response_format": "pcm", "stream_audio": true, "incremental": true, …}}
+> {{"type": "input.text", "text": "Hello world. How"}}
+< {{"type": "audio.start", "sentence_text": "Hello world. How", …}}
+< binary frames
+> {{"type": "input.text", "text": " are you?"}}
+< binary frames
+> {{"type": "input.done"}}
+< binary frames, audio.done, session.done
+```
+
+For models whose `capabilities` in `GET /v1/models` say `incremental`; it needs `stream_audio`, and no
+`split_granularity` but `none`. What is heard depends on the text and the seed, not on how the text is cut or when it
+comes. A long utterance goes on in further units, which begin behind sentences. An utterance has at most as many
+characters as any request that is waited for, and is charged as it comes. Text that exceeds that (`input_too_long`) or a
+key's limits, or that the model does not take, fails the unit that is spoken; what still comes of the utterance is left
+out until `input.done`.
 
 ### Limits and close codes
 
 | Code | Reason |
 |---|---|
-| 1000 | `session.close`, or no message for {IDLE_S:g} s while nothing is spoken. |
+| 1000 | `session.close`, or no message for {IDLE_S:g} s while nothing is spoken, or an open utterance waits for text. |
 | 1008 | No valid `session.config` as the first message within {CONFIG_S:g} s, or a client that takes no audio. |
 | 1011 | No answer to a ping. |
 

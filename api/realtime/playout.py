@@ -45,8 +45,10 @@ class Playout:
 
     @property
     def quiet_s(self) -> float:
-        """Since when there has been nothing to speak; 0 while there is."""
-        return 0.0 if self._speaking or self._waiting else time.monotonic() - self._quiet_since
+        """Since when there has been nothing to speak, or only what waits for its text; 0 while there is."""
+        if self._speaking is not None:
+            return self._speaking.idle_s
+        return 0.0 if self._waiting else time.monotonic() - self._quiet_since
 
     def add(self, item: Unit | Done) -> None:
         self._waiting.append(item)
@@ -122,4 +124,4 @@ class Playout:
 
 
 def _cost(item: Unit | Done) -> int:
-    return _ITEM_CHARS + (len(item.text) if isinstance(item, Unit) else 0)
+    return _ITEM_CHARS + (item.most_chars if isinstance(item, Unit) else 0)

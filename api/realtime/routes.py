@@ -15,7 +15,7 @@ from speechmill.api.listen import ended
 from speechmill.api.realtime.channel import Channel, Disconnected
 from speechmill.api.realtime.session import Session
 from speechmill.api.speech.call import SpeechCall
-from speechmill.api.speech.orders import Asker, Order, make_order
+from speechmill.api.speech.orders import Asker, Order, make_order, opened
 from speechmill.infra.client import UNAVAILABLE
 from speechmill.infra.keys import new_id
 from speechmill.infra.quota import rise, sit
@@ -34,8 +34,9 @@ class FarmDesk:
         self._caller = caller
         self._asker = Asker(farm, caller, websocket)
 
-    async def order(self, fields: dict[str, Any]) -> Order:
-        return await make_order(self._asker, fields, "ws")
+    async def order(self, fields: dict[str, Any], open_text: bool = False) -> Order:
+        wanted = await make_order(self._asker, fields, "ws")
+        return opened(wanted) if open_text else wanted
 
     def call(self, wanted: Order) -> SpeechCall:
         return SpeechCall(self._farm, wanted, ROUTE, self._caller)

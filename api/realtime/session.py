@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from speechmill.api.errors import ApiError, translate
 from speechmill.api.http.body import parse_object
 from speechmill.api.listen import ended
 from speechmill.api.realtime.channel import Channel
+from speechmill.api.realtime.growing import Growing
+from speechmill.api.realtime.open_unit import OpenUnit
 from speechmill.api.realtime.playout import Done, Playout
 from speechmill.api.realtime.session_config import Desk, SessionConfig, read_config
 from speechmill.api.realtime.splitter import Splitter
@@ -26,6 +28,7 @@ BACKLOG_CHARS = 1 << 20
 _TYPE_CHARS = 64
 """A type that nobody knows is quoted so far."""
 NORMAL, POLICY = 1000, 1008
+AnyUnit = TypeVar("AnyUnit", bound=Unit)
 
 
 class Ending(Exception):
@@ -46,6 +49,8 @@ class Session:
         self._playout = Playout(channel.send)
         self._config: SessionConfig
         self._splitter = Splitter("none")
+        self._growing: Growing | None = None
+        """In place of the splitter, where utterances are begun before their text is complete."""
         self._utterance = 0
         self._sentences = 0
 
@@ -139,13 +144,15 @@ class Session:
     @property
     def _open(self) -> bool:
         """Whether there is an utterance that has begun and not been flushed."""
-        return self._sentences > 0 or self._splitter.pending
+        pending = self._growing.pending if self._growing is not None else self._splitter.pending
+        return self._sentences > 0 or pending
 
     async def _configure(self, message: dict[str, Any]) -> None:
         if self._open:
             raise ApiError(409, "session_busy", "text is pending: send input.done before another session.config")
         self._config = config = await read_config(message, self._desk)
         self._splitter = Splitter(config.granularity)
+        self._growing = Growing(config.order, self._begin_unit) if config.incremental else None
         if config.ack:
             wanted = config.order
             told = {"session_id": new_id("sess"), "model": wanted.card.id, "voice": wanted.voice}
@@ -157,24 +164,39 @@ class Session:
         if not isinstance(text, str):
             raise ApiError(400, "invalid_type", "text must be a string", "text")
         self._check_backlog(len(text))
-        self._speak(self._splitter.feed(clean(text)))
+        if self._growing is not None:
+            self._growing.feed(clean(text))
+        else:
+            self._speak(self._splitter.feed(clean(text)))
 
     def _flush(self) -> None:
         self._check_backlog(0)
-        self._speak(self._splitter.flush())
+        if self._growing is not None:
+            self._growing.flush()
+        else:
+            self._speak(self._splitter.flush())
         self._end_utterance()
 
     def _cancel(self) -> None:
         was_open = self._open
         self._splitter.flush()
+        if self._growing is not None:
+            self._growing.forget()
         if was_open:
             self._end_utterance()
         self._playout.cancel()
 
     def _speak(self, texts: list[str]) -> None:
         for text in texts:
-            self._playout.add(Unit(self._desk, self._config, self._utterance, self._sentences, text))
-            self._sentences += 1
+            self._add(Unit(self._desk, self._config, self._utterance, self._sentences, text))
+
+    def _begin_unit(self) -> OpenUnit:
+        return self._add(OpenUnit(self._desk, self._config, self._utterance, self._sentences))
+
+    def _add(self, unit: AnyUnit) -> AnyUnit:
+        self._playout.add(unit)
+        self._sentences += 1
+        return unit
 
     def _end_utterance(self) -> None:
         self._playout.add(Done(self._utterance, self._sentences))

@@ -18,8 +18,11 @@ _SAMPLE = "Hello."
 class Desk(Protocol):
     """Where one client's orders are made and spoken."""
 
-    async def order(self, fields: dict[str, Any]) -> Order:
-        """What is to be made of the fields of a speech request. Raises ApiError."""
+    async def order(self, fields: dict[str, Any], open_text: bool = False) -> Order:
+        """What is to be made of the fields of a speech request, whose text may be only the beginning.
+
+        Raises ApiError.
+        """
 
     def call(self, wanted: Order) -> SpeechCall:
         """A call that has not begun yet."""
@@ -31,6 +34,7 @@ class _Options(BaseModel):
     model_config = ConfigDict(extra="ignore")
     stream_audio: StrictBool | None = None
     split_granularity: Granularity | None = None
+    incremental: StrictBool | None = None
     ack: StrictBool | None = None
 
 
@@ -48,6 +52,8 @@ class SessionConfig:
     streams: bool
     """Audio is sent while it is made; else each unit is one complete file."""
     granularity: Granularity
+    incremental: bool
+    """An utterance is begun before its text is complete."""
     ack: bool
 
 
@@ -61,4 +67,15 @@ async def read_config(message: dict[str, Any], desk: Desk) -> SessionConfig:
     if order.word_timestamps and not (streams and order.audio_format == "pcm"):
         text = "word_timestamps needs stream_audio and the response_format pcm"
         raise ApiError(400, "unsupported_parameter", text, "word_timestamps")
-    return SessionConfig(fields, order, streams, options.split_granularity or "none", bool(options.ack))
+    granularity = options.split_granularity or "none"
+    if options.incremental:
+        _check_incremental(order, streams, granularity)
+    return SessionConfig(fields, order, streams, granularity, bool(options.incremental), bool(options.ack))
+
+
+def _check_incremental(order: Order, streams: bool, granularity: Granularity) -> None:
+    if not order.card.parameters.incremental:
+        raise validate.unsupported(order.card, "incremental")
+    if not streams or granularity != "none":
+        text = "incremental needs stream_audio, and the split_granularity none"
+        raise ApiError(400, "unsupported_parameter", text, "incremental")

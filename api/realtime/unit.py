@@ -31,9 +31,12 @@ class Unit:
         self.utterance = utterance
         self.sentence = sentence
         self.text = text
+        self.most_chars = len(text)
+        """What its text may come to."""
         self._desk = desk
         self._config = config
         self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._fault: ApiError | None = None
         self._first: asyncio.Task[LogChunk] | None = None
         self._call: SpeechCall | None = None
         self._started = False
@@ -47,12 +50,26 @@ class Unit:
             self._first = asyncio.create_task(self._prepare())
 
     async def _prepare(self) -> LogChunk:
-        wanted = await self._desk.order({**self._config.fields, "input": self.text})
+        call = await self._call_for(self.text)
+        await call.begin()
+        return await call.first()
+
+    async def _call_for(self, text: str, open_text: bool = False) -> SpeechCall:
+        wanted = await self._desk.order({**self._config.fields, "input": text}, open_text)
         if self._left.done():
             raise ClientGone
         self._call = self._desk.call(wanted)
-        await self._call.begin()
-        return await self._call.first()
+        return self._call
+
+    @property
+    def idle_s(self) -> float:
+        """Since when it waits for its client."""
+        return 0.0
+
+    def fail(self, error: ApiError) -> None:
+        """It cannot be spoken to its end."""
+        self._fault = self._fault or error
+        self.leave()
 
     def leave(self) -> None:
         """Nobody wants it any more."""
@@ -83,9 +100,8 @@ class Unit:
             sounds()
             await self._audio(send, chunk)
         except ClientGone:
-            status = 499
-            cancelled = self._message("audio.cancelled", sent_ms=self._ms(self._frames), reason="client_cancel")
-            await self._tell(send, cancelled)
+            status = self._fault.status if self._fault else 499
+            await self._tell(send, self._failed(self._fault) if self._fault else self._cancelled())
         except Disconnected:
             self._observe(499)
             raise
@@ -194,6 +210,9 @@ class Unit:
             audio_b64=base64.b64encode(data).decode(),
             timestamps=times,
         )
+
+    def _cancelled(self) -> dict[str, Any]:
+        return self._message("audio.cancelled", sent_ms=self._ms(self._frames), reason="client_cancel")
 
     def _failed(self, error: ApiError) -> dict[str, Any]:
         partial = {"partial_audio": True, "action": "discard"} if self._bytes else {}

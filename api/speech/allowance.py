@@ -51,6 +51,15 @@ class Allowance:
             raise limited(_CODES[charged.verdict], _message(charged.verdict), charged.wait_s, self.headers)
         self._charged = True
 
+    async def charge_more(self, characters: int) -> None:
+        """For text that came later. Raises ApiError 429."""
+        if not self._applies:
+            return
+        charged = await self._farm.client.run(charge(self._caller.key, self._caller.limits, 0, characters))
+        if charged.verdict != "ok":
+            raise limited(_CODES[charged.verdict], _message(charged.verdict), charged.wait_s, self.headers)
+        self._characters += characters
+
     async def _sit(self, timeout_s: float) -> None:
         most = self._caller.limits.concurrency
         if not most:

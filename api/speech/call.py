@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES
 from speechmill.infra.jobs import parse_record
 from speechmill.infra.keys import new_id, out_log
 from speechmill.infra.messages import LogChunk, problem
+from speechmill.infra.open_text import TextWriter
+from speechmill.infra.protocol import Call, complete_text
 
 S16_BYTES = 2
 REASONS = {
@@ -75,17 +78,26 @@ class SpeechCall:
         self._deadline = time.monotonic() + wanted.terms.timeout_s
         self._gone: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._watching: asyncio.Task[None] | None = None
+        self._text: TextWriter | None = None
+        """Of an order whose text is open."""
         self._chunks: AsyncIterator[LogChunk] | None = None
         self._submitted = False
         self._failed = False
         self._reason = "client"
 
-    async def begin(self) -> None:
-        """Admit, register as a listener, submit. Raises Overloaded, or ApiError 429."""
+    async def begin(self, text: str = "") -> None:
+        """Admit, register as a listener, submit. Raises Overloaded, or ApiError 429.
+
+        `text`: the beginning of one that is still being written, where the order says so.
+        """
         farm, terms = self.farm, self.order.terms
         await self.allowance.take(terms.timeout_s)
         await farm.admit(self.order.card, terms.job_class == "interactive")
         listener = await self._listen(1)
+        if self.order.request.open_text:
+            self._text = TextWriter(self.job, int(terms.timeout_s) + terms.retention_s + 1)
+            await farm.client.run(self._text.begin())
+            await self._write(self._text.append(text))
         earlier = await self._submit()
         if earlier != self.job:
             listener = await self._attach(earlier)
@@ -106,6 +118,26 @@ class SpeechCall:
         self.order = replace(self.order, request=record.request)
         return await self._listen(record.take, late=True)
 
+    async def extend(self, text: str) -> None:
+        """More of an open text. Raises ApiError 429, or 500 when the text is lost."""
+        assert self._text is not None
+        await self.allowance.charge_more(len(text))
+        await self._write(self._text.append(text))
+        self.order = replace(self.order, chars=self.order.chars + len(text))
+        self.farm.metrics.chars.labels(self.order.card.id).inc(len(text))
+
+    async def complete(self, text: str) -> None:
+        """All of an open text is there. Raises ApiError 500 when the text is lost."""
+        assert self._text is not None
+        asked = json.dumps({**json.loads(self.order.asked), "input": text}, ensure_ascii=False)
+        await self.farm.client.run(complete_text(self.job, text, details_of(self.order), asked))
+        await self._write(self._text.seal())  # the job may end from here on
+        await self.farm.client.wait_durable()
+
+    async def _write(self, call: Call[str]) -> None:
+        if await self.farm.client.run(call) != "ok":
+            raise ApiError(500, "generation_failed", "the text that was sent is not kept any more", job_id=self.job)
+
     async def _submit(self) -> str:
         """Answers the job that speaks this order, which may be under way already."""
         self._submitted, self._reason = True, "refused"  # should the answer be lost, the client is told no
@@ -113,6 +145,8 @@ class SpeechCall:
             answer = await submit_order(self.farm, self._caller, self.order, self.job)
         except Refused:
             self._submitted = False
+            if self._text is not None:
+                await self.farm.client.run(self._text.discard())
             raise
         self._submitted = answer.answer == "ok"
         await self.farm.client.wait_durable()

@@ -163,6 +163,11 @@ async def make_order(
     )
 
 
+def opened(wanted: Order) -> Order:
+    """The same order where its text is only the beginning of one that is still being written."""
+    return replace(wanted, segments=("",), request=replace(wanted.request, open_text=True), once="")
+
+
 async def _segments(text: str, body: SpeechBody, card: ModelCard) -> tuple[str, ...]:
     """A book is cut beside the event loop."""
     if len(text) <= LONG_CHARS:

@@ -58,6 +58,22 @@ def listeners(
         out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
+@app.command("incremental")
+def incremental(
+    words: Annotated[float, typer.Option(min=0.1, help="Words a second that are written.")] = 8.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Utterances of about 45 words in every way.")] = 10,
+    pace: Annotated[float, typer.Option(min=0.0, help="Seconds that a second of audio takes to make.")] = 0.3,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Farm setting.")] = None,
+) -> None:
+    """A text that is still being written, spoken when it is complete, by sentences, and while it comes."""
+    from speechmill.cli.bench.incremental import measure
+
+    figures = measure(words, rounds, pace, assignments or [])
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
 @app.command("bulk")
 def bulk(
     lines: Annotated[int, typer.Option(min=10, help="Sentences, one on each line.")] = 10_000,

@@ -207,6 +207,7 @@ function F.submit(keys, args)
   redis.call('HSET', key, 'state', 'queued', 'take', 1, 'version', 1, 'created', now, 'segments', #args - 6,
     'next', 0, 'joined', 0, 'waiting', 0, 'first', cjson.decode(record.stages)[1])
   for i = 7, #args do redis.call('HSET', root .. ':segments:' .. job, i - 7, args[i]) end
+  if record.open then redis.call('SADD', root .. ':tasks:' .. job, job .. '/1/0/text') end
   if idem ~= '' and idem_ttl == '0' then
     redis.call('SET', root .. ':idem:' .. idem, job, 'PX', record.timeout_ms)  -- no job outlives its deadline
     redis.call('HSET', key, 'only', idem)
@@ -215,6 +216,18 @@ function F.submit(keys, args)
   end
   enqueue(root, job, now)
   return {'ok', job}
+end
+
+-- job, text, details, the request as it turned out: an open text is complete -> ok unknown
+function F.complete_text(keys, args)
+  local root, job = keys[1], args[1]
+  local key, segments, asked = root .. ':job:' .. job, root .. ':segments:' .. job, root .. ':asked:' .. job
+  if redis.call('EXISTS', key, segments) < 2 then return 'unknown' end
+  redis.call('HDEL', key, 'open')
+  redis.call('HSET', key, 'details', args[3])
+  redis.call('HSET', segments, 0, args[2])
+  redis.call('SET', asked, args[4], 'XX', 'KEEPTTL')
+  return 'ok'
 end
 
 function F.dispatch(keys, args)
@@ -228,13 +241,14 @@ function F.end_job(keys, args)
 end
 
 -- job, its request from now on ('' = as before): a failed, cancelled or expired job starts a new take with new logs
--- -> ok, unknown, or the state that forbids it
+-- -> ok, unknown, or the state that forbids it (incomplete: not all of its text ever came)
 function F.retry(keys, args)
   local root, job = keys[1], args[1]
   local key = root .. ':job:' .. job
-  local f = redis.call('HMGET', key, 'state', 'take', 'project', 'group_id')
+  local f = redis.call('HMGET', key, 'state', 'take', 'project', 'group_id', 'open')
   if not f[1] or redis.call('EXISTS', root .. ':segments:' .. job) == 0 then return 'unknown' end
   if f[1] ~= 'failed' and f[1] ~= 'cancelled' and f[1] ~= 'expired' then return f[1] end
+  if f[5] then return 'incomplete' end
   redis.call('DEL', root .. ':tasks:' .. job, root .. ':owned:' .. job)
   redis.call('ZREM', root .. ':dead', job)
   redis.call('ZREM', root .. ':lapses', f[3] .. '/' .. job)

@@ -5,12 +5,13 @@
 -- server. Times are server milliseconds.
 --
 -- Control server
---   job:<job>            hash   the job record; `state` is queued running cancelling succeeded failed cancelled expired
+--   job:<job>            hash   the job record; `state` is queued running cancelling succeeded failed cancelled expired;
+--                               `open` while its text is still being written
 --   segments:<job>       hash   segment index -> text
 --   asked:<job>          string the request as the client gave it, without audio
 --   jobs:<project>       zset   jobs that the project can list -> when submitted
 --   lapses               zset   <project>/<job> -> when the record of an ended job goes
---   tasks:<job>          set    every task that was ever made ready
+--   tasks:<job>          set    every task that was ever made ready, and <job>/1/0/text where the text was open
 --   owned:<job>          set    tasks that a worker holds now
 --   task:<task>          hash   state (ready leased done), epoch, token, worker, attempts, pos, mark, solo, from, rid,
 --                               class

@@ -1,6 +1,7 @@
 -- Only what adds work is refused when memory is full; what moves work on or ends it may always run.
 local ADDS_WORK = {'submit', 'retry', 'put_voice', 'put_consent', 'begin_reply', 'queue_deliveries', 'create_group', 'reopen_group', 'retry_group'}
-local MOVES_WORK = {'dispatch', 'claim', 'renew', 'handback', 'commit', 'advance', 'reopen', 'reap', 'end_job', 'beat', 'leave',
+local MOVES_WORK = {'dispatch', 'claim', 'renew', 'handback', 'commit', 'advance', 'reopen', 'reap', 'end_job', 'complete_text',
+  'beat', 'leave',
   'fence', 'emit', 'seal', 'close', 'follow', 'unfollow', 'trim', 'retire', 'keep', 'poke', 'press', 'expire',
   'list_jobs', 'delete_job', 'hold_reply', 'put_reply', 'drop_reply',
   'charge', 'account', 'sit', 'rise', 'check_voice', 'find_voice', 'drop_voice', 'drop_consent',

@@ -22,13 +22,13 @@ _CARRIER = np.rint(32767 * LOUDNESS * _SINE).astype(np.int64)
 _SWELL = np.rint(32767 * (0.8 + 0.2 * _SINE)).astype(np.int64)
 
 
-def first_frames(card: ModelCard, task: StageTask) -> int:
-    """Length of the segment in frames of the model's first stage."""
+def first_frames(card: ModelCard, task: StageTask, chars: int, whole: bool = True) -> int:
+    """Length of so much text in frames of the model's first stage; of a text that goes on, what is certain of it."""
     asked_s = _number(task, "duration_seconds")
-    length_s = asked_s or min(max(S_PER_CHAR * len(task.text), SHORTEST_S), LONGEST_S)
+    length_s = asked_s or min(max(S_PER_CHAR * chars, SHORTEST_S if whole else 0.0), LONGEST_S)
     if card.parameters.speed.by == "native":
         length_s /= _number(task, "speed") or 1.0
-    return max(1, round(length_s * card.stages[0].rate))
+    return max(round(length_s * card.stages[0].rate), 1 if whole else 0)
 
 
 def words(text: str, total: int) -> tuple[Mark, ...]:

@@ -1,6 +1,7 @@
 """Any model's stages without the model: exact lengths, rates and chunks, a tone for a voice, and faults on demand.
 
-Each stage knows from the task alone what its whole log will be; its input only says how far it may go.
+Each stage knows from the task alone what its whole log will be; its input only says how far it may go. Of an open text
+the input says both.
 """
 
 import os
@@ -38,8 +39,9 @@ def load(card: ModelCard, name: str, options: StageOptions, pace: float = 0.0) -
 class _Slot:
     """All counts are units of the stage's own log, except `fed`."""
 
+    task: StageTask
     total: int
-    """Length of the whole log."""
+    """Length of the whole log, as far as it is known."""
     made: int
     marks: tuple[Mark, ...]
     tone: Tone
@@ -52,6 +54,8 @@ class _Slot:
     began: float
     fed: int = 0
     """Frames of the input log."""
+    chars: int = 0
+    """Of an open text, as far as the first stage has it."""
     ended: bool = False
     """All of the input is there."""
     fault: str = ""
@@ -78,15 +82,11 @@ class ToneStage:
         """Nothing to warm."""
 
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
-        frames = first_frames(self._card, task)
-        budget = task.params.get("max_new_tokens")
-        if isinstance(budget, int) and budget < frames:
-            message = f"the text takes {frames} tokens and max_new_tokens allows {budget}"
-            raise SlotFailed(slot, message, "incomplete_generation")
         fault = str(task.params.get("test_fault", ""))
-        total = 0 if fault == "zero_audio" else round(frames * self._own.rate / self._card.stages[0].rate)
+        total = 0 if task.open else self._length(slot, task, len(task.text))
         sizes = self._sizes(task.live)
         opened = self._slots[slot] = _Slot(
+            task=task,
             total=total,
             made=resume.end,
             marks=words(task.text, total) if self._card.parameters.word_timestamps else (),
@@ -96,12 +96,24 @@ class ToneStage:
             pace=(1.0 if fault == "slow" else self._pace) if self._is_last else 0.0,
             start=resume.end,
             began=time.monotonic(),
-            ended=self._is_first,
+            ended=self._is_first and not task.open,
         )
         # a worker that died of a task that others have begun before would die of it for ever
         survived = fault == "worker_crash" and resume.end > 0
         if self._is_last and task.segment == 0 and fault in MIDWAY and not survived:
-            opened.fault, opened.fault_at = fault, min(round(FAULT_S * self._own.rate), total - 1)
+            opened.fault, opened.fault_at = fault, round(FAULT_S * self._own.rate)
+            if not task.open:
+                opened.fault_at = min(opened.fault_at, total - 1)
+
+    def _length(self, slot: int, task: StageTask, chars: int, whole: bool = True) -> int:
+        """Of the own log, for so much text. Raises SlotFailed where the budget is too small for it."""
+        frames = first_frames(self._card, task, chars, whole)
+        budget = task.params.get("max_new_tokens")
+        if isinstance(budget, int) and budget < frames:
+            message = f"the text takes {frames} tokens and max_new_tokens allows {budget}"
+            raise SlotFailed(slot, message, "incomplete_generation")
+        silent = task.params.get("test_fault") == "zero_audio"
+        return 0 if silent else round(frames * self._own.rate / self._card.stages[0].rate)
 
     def _sizes(self, live: bool) -> Iterator[int]:
         """Pieces as the options want them; a stage of codes passes on what it gets."""
@@ -118,6 +130,13 @@ class ToneStage:
     def feed(self, slot: int, chunk: Chunk) -> None:
         held = self._slots[slot]
         held.fed, held.ended = chunk.end, chunk.final
+        if not held.task.open:
+            return
+        if self._is_first:
+            held.chars += len(chunk.payload.decode())
+            held.total = self._length(slot, held.task, held.chars, chunk.final)
+        else:
+            held.total = round(held.fed * self._scale)
 
     def runnable(self, slot: int) -> bool:
         held = self._slots[slot]
@@ -134,7 +153,7 @@ class ToneStage:
 
     def _target(self, held: _Slot) -> int:
         """Where the next piece ends."""
-        there = held.total if held.ended else min(round(held.fed * self._scale), held.total)
+        there = held.total if held.ended or self._is_first else min(round(held.fed * self._scale), held.total)
         if held.fault and held.made < held.fault_at:
             there = min(there, held.fault_at)
         return max(min(there, held.made + held.size), held.made)

@@ -121,12 +121,18 @@ class Desk:
         self.halted = asyncio.Event()
         self.two_begun = asyncio.Event()
 
-    async def order(self, fields: dict[str, Any]) -> Any:
+    async def order(self, fields: dict[str, Any], open_text: bool = False) -> Any:
         if fields.get("voice") == "nobody":
             raise ApiError(400, "invalid_voice", "there is no such voice", "voice")
         return SimpleNamespace(
             text=fields["input"],
-            card=SimpleNamespace(id="toy"),
+            card=SimpleNamespace(
+                id="toy",
+                parameters=SimpleNamespace(incremental=fields.get("voice") != "patient", refused_input="<b>"),
+                segments=SimpleNamespace(max_chars=40),
+            ),
+            terms=SimpleNamespace(max_chars=100),
+            open_text=open_text,
             voice=fields.get("voice", "own"),
             audio_format=fields["response_format"],
             request=SimpleNamespace(sample_rate=RATE, channels=1),
@@ -142,20 +148,20 @@ class Desk:
 Talk = Callable[[Client, Desk, "asyncio.Task[int]"], Awaitable[None]]
 
 
-def run(talk: Talk, **config: Any) -> None:
+def run(talk: Talk, desk: Desk | None = None, **config: Any) -> None:
     """Hold a session that is configured already, and have the client leave at the end."""
 
     async def main() -> None:
-        client, desk = Client(), Desk()
-        running = asyncio.create_task(Session(client, desk).run())  # type: ignore[arg-type]
+        client, farm = Client(), desk or Desk()
+        running = asyncio.create_task(Session(client, farm).run())  # type: ignore[arg-type]
         if config:
             client.say("session.config", **config)
-        await talk(client, desk, running)
+        await talk(client, farm, running)
         client.say_raw(None)
         await asyncio.wait({running}, timeout=LONG)
         assert running.done()
         assert running.exception() is None or isinstance(running.exception(), Disconnected)
-        assert all(call.closed for call in desk.calls)
+        assert all(call.closed for call in farm.calls)
 
     asyncio.run(main())
 

@@ -13,8 +13,10 @@ from websockets.typing import Subprotocol
 from speechmill.api.app import create_app
 from speechmill.api.realtime.routes import ROUTE
 from speechmill.api.realtime.session import Session
-from speechmill.configs.settings import ApiKey, Settings, load
+from speechmill.configs.settings import ApiKey, KeyLimits, Settings, load
+from speechmill.infra.connect import make_client
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+from speechmill.infra.protocol import beat
 
 from .test_websocket_connection import serving
 
@@ -145,6 +147,32 @@ def test_a_unit_that_nobody_can_speak_now_is_refused_alone(settings: Settings) -
             await client.send('{"type": "session.close"}')
             await client.wait_closed()
             assert client.close_code == 1000
+
+    run(settings, talk)
+
+
+def test_an_open_text_is_charged_as_it_comes(settings: Settings) -> None:
+    model = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+    pools = [(f"{model}/talker", 4), (f"{model}/codec", 4), ("farm/finish", 4), ("farm/store", 4)]
+    settings.models, settings.test.stand_in = (model,), True
+    settings.auth.keys = (ApiKey(key="sk-small", limits=KeyLimits(characters_per_minute=20)),)
+
+    async def talk(url: str) -> None:
+        redis = make_client(settings)
+        redis.run(beat("w", "{}", 60_000, pools))
+        async with connect(url, **with_key("sk-small")) as client:
+            config = {"stream_audio": True, "response_format": "pcm", "incremental": True}
+            await client.send(json.dumps({"type": "session.config", **config}))
+            await client.send(json.dumps({"type": "input.text", "text": "Hello there"}))
+            while not redis.server("control").keys(f"{redis.keys.root}:log:*/text"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            await client.send(json.dumps({"type": "input.text", "text": " and so on"}))
+            start, error, done = [json.loads(await client.recv()) for _ in range(3)]
+            assert start["sentence_text"] == "Hello there and so on"
+            assert (error["code"], error["sentence_index"], done["error"]) == ("rate_limit_exceeded", 0, True)
+            await client.send('{"type": "input.done"}')
+            assert json.loads(await client.recv())["total_sentences"] == 1
+        redis.close()
 
     run(settings, talk)
 

@@ -61,6 +61,21 @@ def drive_together(
     return emissions
 
 
+def drive_open(stage: Stage, task: StageTask, pieces: Sequence[str], resume: Resume | None = None) -> list[Emission]:
+    """What a first stage emits of a text that comes in these pieces, all that it can of each before the next."""
+    emissions: list[Emission] = []
+    end = 0
+    stage.open(0, task, resume or Resume())
+    for number, piece in enumerate([*pieces, ""]):
+        data = piece.encode()
+        stage.feed(0, Chunk(end, end + len(data), data, final=number == len(pieces)))
+        end += len(data)
+        while not (emissions and emissions[-1].final) and stage.runnable(0):
+            emissions += stage.step([0])
+    stage.close(0)
+    return emissions
+
+
 def as_log(emissions: Sequence[Emission]) -> list[Chunk]:
     """What a reader of the log sees."""
     log: list[Chunk] = []

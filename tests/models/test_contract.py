@@ -1,7 +1,21 @@
 """What every family owes the worker that drives it, whatever its stages are."""
 
+import re
+
 import pytest
-from driving import as_log, assert_same_audio, drive, drive_together, length, loaded, marks, payload, samples, task
+from driving import (
+    as_log,
+    assert_same_audio,
+    drive,
+    drive_open,
+    drive_together,
+    length,
+    loaded,
+    marks,
+    payload,
+    samples,
+    task,
+)
 
 from speechmill.models.card import ModelCard
 from speechmill.models.registry import cards
@@ -101,6 +115,24 @@ def test_a_stage_continues_after_each_of_its_emissions(card: ModelCard) -> None:
                 assert_same_audio(rest, samples(whole)[length(done) :])
             else:
                 assert payload(rest) == payload(whole[count:])
+
+
+def test_a_text_that_is_still_being_written_is_spoken_alike_however_it_is_cut(card: ModelCard) -> None:
+    if not card.parameters.incremental:
+        pytest.skip("the model waits for all of the text")
+    first = card.stages[0]
+    made = loaded(card.id, first.name)
+    spoken = task("", live=True, open=True)
+    whole = drive_open(made, spoken, [TEXT])
+    assert length(whole) > 0
+    for pieces in (list(TEXT), re.findall(r"\S+\s*", TEXT)):
+        cut = drive_open(made, spoken, pieces)
+        assert payload(cut) == payload(whole)
+        for count in (1, len(cut) // 2):
+            done = cut[:count]
+            output = payload(done) if first.resume == "replay" else b""
+            rest = drive_open(made, spoken, [TEXT], Resume(length(done), output, done[-1].cursor))
+            assert payload(done) + payload(rest) == payload(whole)
 
 
 def test_words_are_told_in_order_and_lie_inside_the_log(card: ModelCard) -> None:

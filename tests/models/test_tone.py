@@ -7,7 +7,7 @@ from itertools import count, pairwise
 
 import numpy as np
 import pytest
-from driving import as_log, drive, length, marks, payload, samples, task
+from driving import as_log, drive, drive_open, length, marks, payload, samples, task
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,6 +106,33 @@ def test_no_cut_of_input_or_output_changes_a_sample(live: list[int], cuts: list[
     edges = sorted({0, total, *(cut for cut in np.cumsum([0, *cuts]).tolist() if cut < total)})
     log = [Chunk(a, b, final=b == total) for a, b in pairwise(edges)]
     assert payload(drive(stage("codec", live_chunks=tuple(live)), spoken, log)) == payload(audio(spoken))
+
+
+@given(st.lists(st.integers(0, len(TEXT)), max_size=8))
+def test_an_open_text_sounds_like_the_same_text_when_it_is_complete(cuts: list[int]) -> None:
+    edges = sorted([0, *cuts, len(TEXT)])
+    opened = task("", live=True, open=True)
+    log = as_log(drive_open(stage("talker"), opened, [TEXT[a:b] for a, b in pairwise(edges)]))
+    assert payload(drive(stage("codec", live_chunks=(2, 3)), opened, log)) == payload(audio(task(TEXT)))
+
+
+def test_frames_of_an_open_text_come_with_it() -> None:
+    made, opened = stage("talker"), task("", live=True, open=True)
+    made.open(0, opened, Resume())
+    assert not made.runnable(0)
+    made.feed(0, Chunk(0, 10, TEXT[:10].encode()))
+    made_of_it = 0
+    while made.runnable(0):
+        made_of_it += made.step([0])[0].frames
+    assert made_of_it == round(0.06 * 10 * 12.5)
+
+
+def test_a_budget_that_an_open_text_exceeds_is_told_when_it_does() -> None:
+    made = stage("talker")
+    made.open(0, task("", open=True, params={"max_new_tokens": 5}), Resume())
+    made.feed(0, Chunk(0, 5, b"Hello"))
+    with pytest.raises(SlotFailed, match="max_new_tokens allows 5"):
+        made.feed(0, Chunk(5, 10, b" out!"))
 
 
 def test_a_listener_gets_the_chunks_of_the_card_and_others_get_everything_at_once() -> None:

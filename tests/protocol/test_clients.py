@@ -15,7 +15,7 @@ from speechmill.infra.consents import ConsentRecord
 from speechmill.infra.deliveries import Attempt, Turn
 from speechmill.infra.embedded import EmbeddedValkey
 from speechmill.infra.keys import Keys, Task, new_id, out_log
-from speechmill.infra.messages import Claim
+from speechmill.infra.messages import Claim, JobDetails
 from speechmill.infra.protocol import Append, Call, Limits
 from speechmill.infra.voices import VoiceRecord
 
@@ -92,6 +92,7 @@ def one_of_each(job: str) -> list[Call[Any]]:
         protocol.close(log, "{}", TTL_S),
         protocol.retire([log], 0, "chunks"),
         protocol.end_job(job, "cancelled"),
+        protocol.complete_text(job, "all of it", JobDetails(), "{}"),
         protocol.retry(job),
         protocol.leave("w", [TALKER]),
         voices.check_voice("a", "Ann", "overwrite", 5),

@@ -2,38 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 
-import pytest
-
-from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.jobs import end
 from speechmill.infra.keys import LogRef, Task, out_log
 from speechmill.infra.protocol import retry
 
-from .toy import PER_CHAR, ToyFarm, pcm_of
-
-Make = Callable[..., ToyFarm]
-
-
-@pytest.fixture
-def make(valkey: EmbeddedValkey, s3: EmbeddedS3, prefix: str) -> Iterator[Make]:
-    farms: list[ToyFarm] = []
-
-    def build(**sections: dict[str, object]) -> ToyFarm:
-        farms.append(ToyFarm(valkey, s3, prefix, **sections))
-        return farms[-1]
-
-    yield build
-    for farm in farms:
-        farm.stop()
-
-
-def wait_for(true: Callable[[], object], within_s: float = 10) -> None:
-    until = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+from .toy import PER_CHAR, Make, pcm_of, wait_for
 
 
 def test_segments_are_spoken_joined_and_stored(make: Make) -> None:

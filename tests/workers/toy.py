@@ -3,7 +3,7 @@
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from speechmill.infra.jobs import TERMINAL, JobRecord, read_record
 from speechmill.infra.keys import FARM_STAGES, Keys, new_id, out_log
 from speechmill.infra.messages import SpeechRequest, Submission
 from speechmill.infra.objects import ObjectStore
+from speechmill.infra.open_text import TextWriter
 from speechmill.infra.protocol import Limits, LogReader, submit
 from speechmill.infra.spill import Spill
 from speechmill.models.card import EncodeCard, Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
@@ -55,9 +56,10 @@ def pcm_of(text: str) -> bytes:
 
 @dataclass
 class _Slot:
-    pcm: bytes
     text: str
     at: int
+    whole: bool
+    """All of the text is there."""
 
 
 class Toy:
@@ -77,13 +79,20 @@ class Toy:
         if "refuse" in task.text:
             raise SlotFailed(slot, "cannot say this")
         self.tasks.append(task)
-        self.slots[slot] = _Slot(pcm_of(task.text), task.text, resume.end)
+        self.slots[slot] = _Slot(task.text, resume.end, not task.open)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
-        raise AssertionError("a first stage has no input")
+        held = self.slots[slot]
+        assert not held.whole, "nothing follows a text that is not open"
+        held.text, held.whole = held.text + chunk.payload.decode(), chunk.final
+        if "refuse" in held.text:
+            raise SlotFailed(slot, "cannot say this")
 
     def runnable(self, slot: int) -> bool:
-        return "wait" not in self.slots[slot].text or self.gate.is_set()
+        held = self.slots[slot]
+        if "wait" in held.text and not self.gate.is_set():
+            return False
+        return held.whole or held.at < PER_CHAR * len(held.text)
 
     def step(self, slots: Sequence[int]) -> list[Emission]:
         self.batches.append([self.slots[slot].text for slot in slots])
@@ -95,9 +104,9 @@ class Toy:
 
     def _emit(self, slot: int) -> Emission:
         held = self.slots[slot]
-        part = held.pcm[2 * held.at : 2 * (held.at + PER_CHAR)]
+        part = pcm_of(held.text)[2 * held.at : 2 * (held.at + PER_CHAR)]
         held.at += len(part) // 2
-        return Emission(slot, len(part) // 2, part, final=2 * held.at == len(held.pcm))
+        return Emission(slot, len(part) // 2, part, final=held.whole and held.at == PER_CHAR * len(held.text))
 
     def close(self, slot: int) -> None:
         self.slots.pop(slot, None)
@@ -148,6 +157,13 @@ class Encoder:
 
     def close(self, slot: int) -> None:
         self.slots.pop(slot, None)
+
+
+def wait_for(true: Callable[[], object], within_s: float = 10) -> None:
+    until = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 class ToyFarm:
@@ -209,6 +225,15 @@ class ToyFarm:
         assert self.client.run(submit(submission, Limits())).answer == "ok"
         return job
 
+    def submit_open(self, *pieces: str, timeout_s: float = 60) -> tuple[str, TextWriter]:
+        """A job whose text has come so far, and what brings the rest of it."""
+        request = SpeechRequest("v", 1, "wav", RATE, 1, open_text=True)
+        submission = Submission(new_id("job"), "toy", ("voice",), ("",), request, live=True, timeout_s=timeout_s)
+        writer = TextWriter(submission.job, 600)
+        self.client.run_all([writer.begin(), *map(writer.append, pieces)])
+        assert self.client.run(submit(submission, Limits())).answer == "ok"
+        return submission.job, writer
+
     def submit_recording(self, clip: bytes, mode: str = "xvec") -> str:
         """A job that encodes it."""
         digest = hashlib.sha256(clip).hexdigest()
@@ -246,3 +271,6 @@ class ToyFarm:
         result = self.record(job).result
         assert result is not None
         return b"".join(self.objects.get(result["key"]))[44:]
+
+
+Make = Callable[..., ToyFarm]
