@@ -76,6 +76,9 @@ async def read_config(message: dict[str, Any], desk: Desk) -> SessionConfig:
 def _check_incremental(order: Order, streams: bool, granularity: Granularity) -> None:
     if not order.card.parameters.incremental:
         raise validate.unsupported(order.card, "incremental")
+    if order.request.params.get("non_streaming_mode"):
+        text = "incremental text runs beside the speech; non_streaming_mode has all of it before"
+        raise ApiError(400, "unsupported_parameter", text, "non_streaming_mode")
     if not streams or granularity != "none":
         text = "incremental needs stream_audio, and the split_granularity none"
         raise ApiError(400, "unsupported_parameter", text, "incremental")

@@ -13,7 +13,7 @@ from speechmill.models.common.params import most_likely, number
 from speechmill.models.qwen3_tts.config import BASE, CUSTOM_VOICE, TalkerConfig
 from speechmill.models.qwen3_tts.description import default_voice
 from speechmill.models.qwen3_tts.features import read_reference
-from speechmill.models.qwen3_tts.prompt import Asked, PromptBuilder, Spoken
+from speechmill.models.qwen3_tts.prompt import Asked, Prompt, PromptBuilder, Spoken
 from speechmill.models.qwen3_tts.sampling import Sampling
 from speechmill.models.stage import StageTask
 
@@ -30,18 +30,26 @@ class Planner:
     def plan(self, task: StageTask) -> Request:
         """Raises ValueError, in a line for the client, for a text or reference that the model cannot take."""
         asked = self._asked(task)
-        prompt = self._prompts.build(asked)
+        return self.request(task, asked, self._prompts.build(asked), complete=True)
+
+    def plan_open(self, task: StageTask) -> "OpenText":
+        """Raises ValueError for a reference that the model cannot take."""
+        return OpenText(self, self._prompts, task, self._asked(task))
+
+    def request(self, task: StageTask, asked: Asked, prompt: Prompt, complete: bool) -> Request:
+        """`complete`: the prompt has all of the text. Until then nobody knows how long that may take."""
         allowed = min(self._allowed(task.params), self._engine.longest(prompt.columns.shape[1]))
         enough = max(LEAST_BUDGET, FRAMES_OF_A_TOKEN * prompt.text_tokens)
         return Request(
             prompt=prompt.columns,
             key=stream_key(task.seed, task.take, task.segment),
             settings=self._settings(task.params),
-            max_frames=min(allowed, enough),
+            max_frames=min(allowed, enough) if complete else allowed,
             vectors=asked.vectors,
             beside=prompt.beside,
             rest=self._config.text.pad,
-            end_expected=enough <= allowed,
+            complete=complete,
+            end_expected=complete and enough <= allowed,
         )
 
     def _allowed(self, params: Mapping[str, object]) -> int:
@@ -65,7 +73,7 @@ class Planner:
         text_first = params.get("non_streaming_mode")
         asked = Asked(
             text=task.text,
-            text_first=config.kind != BASE if text_first is None else bool(text_first),
+            text_first=not task.open and (config.kind != BASE if text_first is None else bool(text_first)),
             language=_text(params, "language"),
             instructions=_text(params, "instructions") if config.follows_instructions else "",
         )
@@ -97,6 +105,25 @@ class Planner:
         if len(embedding) != width:
             raise ValueError(f"the speaker embedding has {len(embedding)} numbers; this model takes {width}")
         return np.array([embedding], np.float32)
+
+
+class OpenText:
+    """A text that is still being written: it runs beside the frames, whatever the checkpoint does with others."""
+
+    def __init__(self, planner: Planner, prompts: PromptBuilder, task: StageTask, asked: Asked) -> None:
+        self._planner, self._prompts, self._task, self._asked = planner, prompts, task, asked
+        self._growing = prompts.growing()
+        self._content: list[int] = []
+        self._begun = False
+
+    def feed(self, text: str, final: bool) -> Request | None:
+        """More of it; see `OpenPlan`."""
+        text = text if self._begun else text.lstrip()  # as a text that is complete is stripped
+        self._begun = self._begun or bool(text)
+        piece = self._growing.feed(text, final)
+        self._content += self._prompts.tokens(piece.rstrip() if final else piece)
+        prompt = self._prompts.begin(self._asked, self._content, final)
+        return None if prompt is None else self._planner.request(self._task, self._asked, prompt, final)
 
 
 def _text(params: Mapping[str, object], name: str) -> str:

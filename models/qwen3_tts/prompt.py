@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from speechmill.models.common.engine.model import NO_VECTORS, Codes, Columns, Vectors
+from speechmill.models.common.growing_text import GrowingText
 from speechmill.models.qwen3_tts.columns import FIRST, NONE, VECTOR, frame_columns, text_columns
 from speechmill.models.qwen3_tts.config import TalkerConfig
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
@@ -60,15 +61,30 @@ class PromptBuilder:
 
     def build(self, asked: Asked) -> Prompt:
         """Raises ValueError, in a line for the client, for an unknown speaker or language and for an empty text."""
-        content = self._words(asked.text)
-        if not content:
+        prompt = self.begin(asked, self._words(asked.text), complete=True)
+        assert prompt is not None
+        return prompt
+
+    def begin(self, asked: Asked, content: Sequence[int], complete: bool) -> Prompt | None:
+        """The same with the first tokens of a text, or `complete` with all of them; None where they are too few yet.
+
+        More tokens never change the columns, if the text runs beside the frames. Raises ValueError as `build` does.
+        """
+        if not content and complete:
             raise ValueError("the text holds nothing to speak")
-        if asked.reference is not None:
-            body, beside = self._continued(content, asked.reference, asked.text_first)
+        text, codec, heard = self._config.text, self._config.codec, asked.reference
+        words = [*content, *[text.eos] * complete]
+        if heard is not None:
+            words = [*self._words(heard.text), *words]
+            if not complete and len(words) <= len(heard.codes):
+                return None
+            body, beside = self._continued(words, heard.codes, asked.text_first)
+        elif not content:
+            return None
         elif asked.text_first:
-            body, beside = self._read_first(content), []
+            body, beside = self._read_first(words), []
         else:
-            body, beside = self._columns(content[:1], self._config.codec.bos), [*content[1:], self._config.text.eos]
+            body, beside = self._columns(words[:1], codec.bos), words[1:]
         parts = [self._instructions(asked.instructions), self._role("assistant"), self._tags(asked), body]
         return Prompt(np.concatenate(parts, axis=1), tuple(beside), len(content))
 
@@ -112,23 +128,28 @@ class PromptBuilder:
             raise ValueError(f"there is no language {name!r}; this model speaks {', '.join(self._config.languages)}")
         return self._config.languages[name]
 
-    def _read_first(self, content: Sequence[int]) -> Columns:
+    def _read_first(self, words: Sequence[int]) -> Columns:
         text, codec = self._config.text, self._config.codec
-        read = self._columns([*content, text.eos], codec.pad)
-        return np.concatenate([read, self._columns([text.pad], codec.bos)], axis=1)
+        return np.concatenate([self._columns(words, codec.pad), self._columns([text.pad], codec.bos)], axis=1)
 
-    def _continued(self, content: Sequence[int], reference: Spoken, text_first: bool) -> tuple[Columns, Sequence[int]]:
+    def _continued(self, words: Sequence[int], codes: Codes, text_first: bool) -> tuple[Columns, Sequence[int]]:
         """The text of the reference and what follows it, over the codes of the reference; and what is left of it."""
         text, codec = self._config.text, self._config.codec
-        words = [*self._words(reference.text), *content, text.eos]
-        heard = len(reference.codes) + 1
+        heard = len(codes) + 1
+        over, beside = [*words[:heard], *[text.pad] * (heard - len(words))], words[heard:]
         if text_first:
             over, beside = [text.pad] * heard, []
-        else:
-            over, beside = [*words[:heard], *[text.pad] * (heard - len(words))], words[heard:]
-        spoken = [self._columns(over[:1], codec.bos), frame_columns(reference.codes, over[1:])]
+        spoken = [self._columns(over[:1], codec.bos), frame_columns(codes, over[1:])]
         read = [self._columns(words, codec.pad)] if text_first else []
         return np.concatenate([*read, *spoken], axis=1), beside
+
+    def growing(self) -> GrowingText:
+        """Gives out a text in pieces whose tokens are those of the whole."""
+        return self._tokenizer.growing()
+
+    def tokens(self, piece: str) -> list[int]:
+        """Of one such piece."""
+        return self._tokenizer.encode(piece)
 
     def _words(self, text: str) -> list[int]:
         """A text that begins or ends with blanks would be merged with what stands around it."""

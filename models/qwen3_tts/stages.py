@@ -69,7 +69,7 @@ def talker_stage(
     engine = Engine(voice.talker, options, draws)
     memory = {"weights": voice.weights_bytes, "keys and values": engine.cache_bytes}
     planner = Planner(voice.config, voice.sampling, voice.prompts, engine)
-    return TalkerStage(engine, planner.plan, _warm_task(voice.config), memory, live)
+    return TalkerStage(engine, planner.plan, _warm_task(voice.config), memory, live, planner.plan_open)
 
 
 def _warm_task(config: TalkerConfig) -> StageTask:

@@ -6,6 +6,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Bpe
 
 from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.common.growing_text import GrowingText, Span
 from speechmill.models.qwen3_tts.config import read_config
 
 _WORDS = (
@@ -34,6 +35,13 @@ class Tokenizer:
         largest, rows = max(self._bpe.get_vocab().values(), default=0), read_config(folder).text_vocabulary
         if largest >= rows:
             raise CheckpointError(f"{vocabulary} has token {largest}, and the config's text vocabulary is {rows}")
+
+    def growing(self) -> GrowingText:
+        """For a text that comes bit by bit."""
+        return GrowingText(self._bpe.normalizer.normalize_str, self._spans)
+
+    def _spans(self, text: str) -> list[Span]:
+        return [span for _, span in self._bpe.pre_tokenizer.pre_tokenize_str(text)]
 
     def encode(self, text: str) -> list[int]:
         """The ids of one piece of text, nothing added."""

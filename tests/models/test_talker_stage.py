@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from driving import drive, length, payload, task
 from test_engine import engine_of, talker
 from test_engine_tracks import CASES as READ_WHILE_SPOKEN
@@ -15,14 +16,15 @@ from speechmill.models.common.draws import stream_key
 from speechmill.models.common.engine.engine import Engine
 from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
-from speechmill.models.fish_speech.random import random_prompt
 from speechmill.models.stage import Emission, Resume
 
 FRAMES = 8
 """Within which some takes end and others do not."""
 EVERY = range(1, FRAMES)
-ASKED = Request(random_prompt(talker(), 2, 0, seed=34).numpy(), 0, (1.0, 1.0, float("inf"), 1.0), FRAMES)
+TEXT = torch.randint(talker().config.semantic[0] - 1, (2,), generator=torch.Generator().manual_seed(34))
 """With one seed of six the model has nothing to say."""
+PROMPT = np.pad(TEXT.numpy()[None], ((0, talker().codes), (0, 0)))
+ASKED = Request(PROMPT, 0, (1.0, 1.0, float("inf"), 1.0), FRAMES)
 TO_END = replace(ASKED, end_expected=True)
 
 

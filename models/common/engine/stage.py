@@ -1,8 +1,10 @@
 """A talker as a stage of the farm: tasks in, codes out."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +19,25 @@ BULK_FRAMES = 25
 """Frames in one piece of the log while somebody listens, unless the card says otherwise, and when nobody does."""
 _AGAIN = b"again"
 """Cursor of a second try."""
+
+
+class OpenPlan(Protocol):
+    """How a text that is still being written becomes a request."""
+
+    def feed(self, text: str, final: bool) -> Request | None:
+        """More of the text. The request as far as it is known by now, which only ever gets more on its second track and
+        then another budget; None as long as there is too little to begin with.
+
+        Raises ValueError, in a line for the client, for a text that cannot be spoken.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbegun:
+    """A slot whose text is too short yet."""
+
+    task: StageTask
+    resume: Resume
 
 
 @dataclass(slots=True)
@@ -51,17 +72,22 @@ class TalkerStage:
         warm_task: StageTask,
         memory: Needs,
         live: Sequence[int] = (),
+        plan_open: Callable[[StageTask], OpenPlan] | None = None,
     ) -> None:
         """`plan` turns a task into a request; it raises ValueError, in a line for the client, for one it cannot.
 
-        `live`: frames in the pieces that a listener gets; the last number repeats.
+        `live`: frames in the pieces that a listener gets; the last number repeats. `plan_open`: of a family that speaks
+        texts which are still being written.
         """
         self.engine = engine
         self.memory = memory
         self._plan = plan
         self._warm_task = warm_task
         self._live = live or (LIVE_FRAMES,)
+        self._plan_open = plan_open
         self._slots: dict[int, _Slot] = {}
+        self._unbegun: dict[int, _Unbegun] = {}
+        self._texts: dict[int, OpenPlan] = {}
 
     def warm(self) -> None:
         self.engine.capture()
@@ -71,21 +97,40 @@ class TalkerStage:
         self.close(0)
 
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
+        if task.open:
+            assert self._plan_open is not None, "the card says that texts are complete"
+            self._texts[slot], self._unbegun[slot] = self._plan_open(task), _Unbegun(task, resume)
+            return
+        with _refusing(slot):
+            self._begin(slot, self._plan(task), task, resume)
+
+    def _begin(self, slot: int, request: Request, task: StageTask, resume: Resume) -> None:
         again = bool(resume.cursor)
-        try:
-            request = self._plan(task)
-            self.engine.open(slot, _attempt(request, again), read_codes(resume.output, self.engine.model.codes))
-        except ValueError as error:
-            raise SlotFailed(slot, str(error), "invalid_value") from None
+        self.engine.open(slot, _attempt(request, again), read_codes(resume.output, self.engine.model.codes))
         bulk = request.max_frames if request.end_expected else BULK_FRAMES
         pieces = deque(self._live if task.live else [bulk])
         self._slots[slot] = _Slot(request, pieces, request.max_frames - resume.end, again, fresh=not resume.end)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
-        raise NotImplementedError("a talker takes its text from the task")
+        """More of an open text."""
+        with _refusing(slot):
+            request = self._texts[slot].feed(chunk.payload.decode(), chunk.final)
+            if request is None:
+                return
+            if unbegun := self._unbegun.pop(slot, None):
+                self._begin(slot, request, unbegun.task, unbegun.resume)
+            else:
+                self._extend(slot, request)
+
+    def _extend(self, slot: int, request: Request) -> None:
+        held = self._slots[slot]
+        self.engine.extend(slot, request.beside[len(held.request.beside) :], request.complete)
+        held.left += request.max_frames - held.request.max_frames
+        held.request = request
 
     def runnable(self, slot: int) -> bool:
-        return self._slots[slot].left <= 0 or not self.engine.waits(slot)
+        held = self._slots.get(slot)
+        return held is not None and (held.left <= 0 or not self.engine.waits(slot))
 
     def step(self, slots: Sequence[int]) -> list[Emission]:
         spent = [slot for slot in slots if self._slots[slot].left <= 0]
@@ -142,7 +187,17 @@ class TalkerStage:
 
     def close(self, slot: int) -> None:
         self.engine.close(slot)
-        self._slots.pop(slot, None)
+        for held in (self._slots, self._unbegun, self._texts):
+            held.pop(slot, None)
+
+
+@contextmanager
+def _refusing(slot: int) -> Iterator[None]:
+    """What cannot be spoken is its slot's own fault."""
+    try:
+        yield
+    except ValueError as error:
+        raise SlotFailed(slot, str(error), "invalid_value") from None
 
 
 def _attempt(request: Request, again: bool) -> Request:
