@@ -17,8 +17,8 @@ from speechmill.configs.settings import JobClass
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, Role
-from speechmill.infra.messages import Claim, LogChunk
+from speechmill.infra.keys import FILING_STAGES, READY_QUEUES, Role
+from speechmill.infra.messages import Claim, Heard, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
     Followed,
@@ -175,7 +175,7 @@ class Intake:
             return []
         free = [runner for runner in self._loop.runners.values() if runner.taken < runner.slots]
         ready = self._client.keys.ready
-        return [ready(one.pool, name) for one in free for name in JOB_CLASSES[: 1 if one.crowded else None]]
+        return [ready(one.pool, name) for one in free for name in READY_QUEUES[: 2 if one.crowded else None]]
 
     def _pool_of(self, queue: str) -> str:
         """`…:ready:<pool>:<class>`"""
@@ -197,7 +197,14 @@ class Intake:
                     closed = self._held.get(fields[b"closed"].decode())
                 if closed is not None:
                     self.drop(closed, "closed")
+            elif b"heard" in fields:
+                self._pass_news(fields[b"heard"].decode(), Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]))
         return free
+
+    def _pass_news(self, job: str, heard: Heard) -> None:
+        for work in self.held():
+            if work.task.job == job:
+                work.hear(heard)
 
     # -- claiming ---------------------------------------------------------------------------------------------------
 
@@ -231,7 +238,7 @@ class Intake:
         """
         task = claimed.task
         own = None if task.stage in FILING_STAGES else log_of(task, claimed.stages)
-        work = Work(claim=claimed, pool=runner.pool, log=own, joined=claimed.joined)
+        work = Work(claim=claimed, pool=runner.pool, log=own)
         log.info("claimed", extra={"job": task.job, "segment": task.segment, "stage": task.stage})
         stands = self._fence(work) if own is not None else Fenced("ok")
         if stands.state != "ok" or stands.trailer:
@@ -368,7 +375,7 @@ class Intake:
         if not runner.crowded:
             return False
         control, keys = self._client.server("control"), self._client.keys
-        return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)
+        return any(control.xlen(keys.ready(runner.pool, name)) for name in READY_QUEUES)
 
     def _recover(self, work: Work) -> bool:
         """The input does not join on: read on from the spilled objects (True), or have it made again."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from speechmill.models.card import StageCard
 from speechmill.models.stage import Stage
+from speechmill.workers.pace import Pace
 from speechmill.workers.work import Work
 
 Place = Literal["any", "spare"]
@@ -25,10 +26,20 @@ class Runner:
         self.stage = stage
         self.slots = slots
         self.light = light
+        self.pace = Pace()
         self.works: dict[int, Work] = {}
         self._free = list(range(slots))
         self._taken = 0
         self._lock = threading.Lock()
+
+    @property
+    def model(self) -> str:
+        return self.pool.rpartition("/")[0]
+
+    @property
+    def limit(self) -> int:
+        """Slots that a step takes at most."""
+        return self.card.batch or self.slots
 
     def reserve(self) -> Place | None:
         """Take a place for a task about to be claimed (intake). None when the batch is full."""
@@ -71,7 +82,19 @@ class Runner:
         due_s: Callable[[], float] | None = getattr(self.stage, "due_s", None)
         return due_s() if due_s is not None else float("inf")
 
+    def hurry(self, is_due: Callable[[Work, "Runner"], bool]) -> None:
+        """Have short pieces made of what is there where they are due and the stage would wait for more."""
+        hurry: Callable[[int], None] | None = getattr(self.stage, "hurry", None)
+        if hurry is not None:
+            for slot, work in self.works.items():
+                if is_due(work, self):
+                    hurry(slot)
+
     def able(self) -> list[Work]:
-        """Works that a step would bring on, and whose last emissions are not waiting in a heap."""
+        """Works that a step would bring on, and whose last emissions are not waiting in a heap.
+
+        A suspect runs alone, after the others.
+        """
         runnable = self.stage.runnable
-        return [work for slot, work in self.works.items() if work.pending < MAX_PENDING and runnable(slot)]
+        able = [work for slot, work in self.works.items() if work.pending < MAX_PENDING and runnable(slot)]
+        return [work for work in able if not work.claim.solo] or able[:1]
