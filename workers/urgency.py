@@ -15,6 +15,8 @@ PUBLISH_S = 0.05
 """From the end of a step to the listener's ear, on a busy machine."""
 AHEAD_S = 10.0
 """As long as it takes to notice that a worker is lost. Who has so much to play gives way to everybody else."""
+HEARABLE_S = 0.02
+"""Sound devices bridge shorter silences."""
 FULL = 0.85
 """Share of a process's time that streams may need; the rest is for what is not foreseen."""
 Urgency = tuple[int, int, float]
@@ -33,18 +35,20 @@ def slack_s(work: Work, rate: float, now: float) -> float:
 
 
 def least_late(slacks: Sequence[float], pace: Pace) -> int:
-    """How many of those that run dry go into the next step, the rest into the one after, so that all wait least.
+    """How many of those that run dry go into the next step, the rest into the one after, so that no gap is long.
 
-    `slacks`: in seconds, ascending. In doubt more: steps are cheaper together.
+    `slacks`: in seconds, ascending. More where nobody would hear the difference: steps are cheaper together.
     """
+    due = [max(slack, 0.0) for slack in slacks]
 
-    def late_s(count: int) -> float:
+    def gap_s(count: int) -> float:
         first_s = pace.step_s(count)
-        both_s = first_s + pace.step_s(len(slacks) - count)
-        return sum(max((first_s if place < count else both_s) - slack, 0) for place, slack in enumerate(slacks))
+        both_s = first_s + pace.step_s(len(due) - count)
+        return max(first_s - due[0], both_s - due[count] if count < len(due) else 0.0, 0.0)
 
-    counts = [len(slacks), *(1 << power for power in reversed(range((len(slacks) - 1).bit_length())))]
-    return min(counts, key=late_s)
+    counts = [len(due), *(1 << power for power in reversed(range((len(due) - 1).bit_length())))]
+    gaps = {count: gap_s(count) for count in counts}
+    return next(count for count in counts if gaps[count] <= min(gaps.values()) + HEARABLE_S)
 
 
 class Arrivals:

@@ -20,6 +20,7 @@ from speechmill.cli.bench.farm import free_port, serving
 from speechmill.cli.bench.hearing import Heard, by_http
 from speechmill.cli.bench.load import percentile
 from speechmill.cli.bench.texts import line_text
+from speechmill.workers.urgency import HEARABLE_S
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
 STEP_S, SLOT_S = 0.01, 0.02
@@ -30,8 +31,6 @@ AUDIO_PER_S = PIECE_S / SLOT_S
 """At most: that many streams could be kept playing if steps cost nothing for themselves."""
 S_PER_CHAR = 0.06
 """Of the tone."""
-HEARABLE_S = 0.02
-"""Shorter silences are bridged by any sound device."""
 
 
 @dataclass(frozen=True, slots=True)
