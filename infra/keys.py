@@ -7,7 +7,8 @@ from ulid import ULID
 
 Role = Literal["control", "chunks"]
 JOB_CLASSES = ("interactive", "normal", "batch")
-READY_QUEUES = ("ongoing", *JOB_CLASSES)
+ONGOING = "ongoing"
+READY_QUEUES = (ONGOING, *JOB_CLASSES)
 """Of a pool; what goes on with a job that somebody hears stands before all classes."""
 FARM_STAGES = ("finish", "store", "keep")
 FILING_STAGES = ("store", "keep")

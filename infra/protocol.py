@@ -6,7 +6,7 @@ Sync and asyncio callers run the same `Call`; see `client.py`. Every call may be
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from speechmill.configs.settings import JobClass
 from speechmill.infra.keys import LogRef, Role, Task
@@ -142,9 +142,14 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
 
 
 def claim(
-    pool: str, worker: str, nonce: str, lease_ms: int, open_slots: int, only: JobClass | None = None
+    pool: str,
+    worker: str,
+    nonce: str,
+    lease_ms: int,
+    open_slots: int,
+    only: JobClass | Literal["ongoing"] | None = None,
 ) -> Call[Claim | str]:
-    """A task of the pool, what is ongoing first, then of any class or of one.
+    """A task of the pool, what is ongoing first, then of any class or of one; `ongoing` is none.
 
     Or `none`; or `alone`: a suspect waits until the batch is empty.
     """

@@ -16,7 +16,7 @@ from speechmill.configs.settings import Scheduling
 from speechmill.models.stage import Chunk, Emission, SlotFailed
 from speechmill.workers.batcher import pick
 from speechmill.workers.opening import stage_task
-from speechmill.workers.runner import Runner
+from speechmill.workers.runner import MAX_WAITING, Runner
 from speechmill.workers.urgency import slack_s
 from speechmill.workers.work import Event, Failed, Feed, Open, Outcome, Work, Written
 
@@ -76,7 +76,11 @@ class Loop:
     def turn(self) -> bool:
         """Apply what has come, then make one step, if any can be made; says whether one was."""
         self._apply_events()
+        wanted = [runner.wanted for runner in self._order]
         chosen = pick(self._order, self._clock(), self._scheduling)
+        for runner, before in zip(self._order, wanted, strict=True):
+            if runner.waiting < MAX_WAITING and runner.wanted != before:
+                self.freed(runner.pool)
         if chosen is not None:
             self._step(*chosen)
         return chosen is not None

@@ -9,10 +9,12 @@ from speechmill.models.stage import Stage
 from speechmill.workers.pace import Pace
 from speechmill.workers.work import Work
 
-Place = Literal["any", "spare"]
-"""In a batch; a spare one is for the interactive class."""
+Wanted = Literal["any", "interactive", "batch", "ongoing"]
+"""Whom a free place is for: any task, or those of one class; always those that go on with a job that somebody hears."""
 MAX_PENDING = 8
 """Emissions of one task that may wait for the outlet before its slot rests."""
+MAX_WAITING = 2
+"""Streams that may wait in their slots to be begun; more stay in the queue, where other workers find them."""
 SPARE_SHARE = 16
 """One place of so many is kept for the interactive class, whose first sound shall not wait for others to end."""
 
@@ -28,6 +30,8 @@ class Runner:
         self.light = light
         self.pace = Pace()
         self.works: dict[int, Work] = {}
+        self.waiting = 0
+        """Streams that could begin and for which there is no room yet (compute)."""
         self._free = list(range(slots))
         self._taken = 0
         self._lock = threading.Lock()
@@ -41,14 +45,21 @@ class Runner:
         """Slots that a step takes at most."""
         return self.card.batch or self.slots
 
-    def reserve(self) -> Place | None:
+    def reserve(self) -> Wanted | None:
         """Take a place for a task about to be claimed (intake). None when the batch is full."""
         with self._lock:
             if self._taken >= self.slots:
                 return None
-            place: Place = "spare" if self.crowded else "any"
+            wanted = self.wanted
             self._taken += 1
-            return place
+            return wanted
+
+    @property
+    def wanted(self) -> Wanted:
+        """Whom the next free place is for."""
+        if self.waiting >= MAX_WAITING:
+            return "ongoing" if self.crowded else "batch"
+        return "interactive" if self.crowded else "any"
 
     def unreserve(self) -> None:
         with self._lock:

@@ -126,14 +126,18 @@ class Deadlines:
             for work in works
             if work.claim.live and work.playing_since is None and work.task.job not in self._admitted
         ]
+        refused = {runner: set[str]() for runner in self._runners}
         for _, _, index, job in sorted(waiting):
             if job in self._admitted:
                 continue
-            if not self._has_room(index):
-                return
+            if any(refused.values()) or not self._has_room(index):
+                refused[self._runners[index]].add(job)
+                continue
             self._admitted.add(job)
             for runner in self._passed(index):
                 self._jobs[runner].add(job)
+        for runner, jobs in refused.items():
+            runner.waiting = len(jobs)
 
     def _passed(self, index: int) -> list[Runner]:
         """The stages here that a job goes through which waits in this one."""

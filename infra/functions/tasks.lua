@@ -119,7 +119,7 @@ end
 -- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
 local function pick(root, pool, version, open_slots, only, now)
   local ongoing, suspect = take_entry(root, pool, ONGOING, version, open_slots)
-  if ongoing or suspect then return ongoing, suspect end
+  if ongoing or suspect or only == ONGOING then return ongoing, suspect end
   local waiting = classes_in_order(root, pool, only, now)
   for _, candidate in ipairs(waiting) do
     local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
@@ -128,7 +128,8 @@ local function pick(root, pool, version, open_slots, only, now)
   end
 end
 
--- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted beside what is ongoing (none for any)
+-- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted beside what is ongoing (none for any,
+-- `ongoing` for no class)
 -- -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
 function F.claim(keys, args)
   local root, pool, worker, nonce = keys[1], args[1], args[2], args[3]

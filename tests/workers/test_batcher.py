@@ -39,10 +39,24 @@ def test_by_arrival_what_nobody_hears_is_finished_in_the_order_in_which_it_came(
 def test_the_last_places_are_spare() -> None:
     runner = Runner("toy/voice", StageCard(name="voice", unit="pcm", rate=RATE, dtype="s16le", slots=32), Toy(), 32)
     places = [runner.reserve() for _ in range(33)]
-    assert places == ["any"] * 30 + ["spare"] * 2 + [None]
+    assert places == ["any"] * 30 + ["interactive"] * 2 + [None]
     runner.unreserve()
     assert runner.crowded
-    assert runner.reserve() == "spare"
+    assert runner.reserve() == "interactive"
+
+
+def test_streams_that_could_not_begin_are_left_to_others() -> None:
+    works = [work_of(f"job{number}") for number in range(3)]
+    runner = runner_of("voice", works)
+    pick([runner], time.monotonic(), "deadline")
+    assert (runner.waiting, runner.reserve()) == (2, "batch")
+    while runner.taken < 60:
+        runner.reserve()
+    assert runner.reserve() == "ongoing"
+    works[0].begun = True
+    runner.pace.note(1, 0.001, 1.0)
+    pick([runner], time.monotonic(), "deadline")
+    assert (runner.waiting, runner.reserve()) == (0, "interactive")
 
 
 def test_a_suspect_runs_alone_after_the_others() -> None:
