@@ -179,6 +179,8 @@ class FarmState:
         if self.draining:
             raise Overloaded("the server is shutting down", "shutting_down", retry_after_s=5.0)
         state = await self.state(card)
+        if state.status != "ready":
+            state = await self.state(card, fresh=True)  # nobody is turned away for what was true a moment ago
         if state.status != "ready" and not patient:
             raise Overloaded(f"no worker serves model {card.id} now", "no_workers", retry_after_s=5.0)
         if state.memory_short:

@@ -47,6 +47,8 @@ class Child:
     name: str
     arguments: tuple[str, ...]
     log: Path
+    log_start: int = 0
+    """Byte at which the log of the running process begins."""
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     crashes: int = 0
@@ -56,6 +58,16 @@ class Child:
         """What it said last, for the message about its end."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return lines[-1] if lines else "no word"
+
+    def loaded(self) -> Iterator[dict[str, Any]]:
+        """What its log tells of each stage that the running process has loaded."""
+        with self.log.open("rb") as log:
+            log.seek(self.log_start)
+            for line in log:
+                with contextlib.suppress(ValueError):  # a traceback, or a line that is being written
+                    event = json.loads(line)
+                    if isinstance(event, dict) and event.get("event") == "loaded":
+                        yield event
 
 
 @dataclass(slots=True)
@@ -113,6 +125,14 @@ class Supervisor:
         if self.valkey is not None:
             self.valkey.stop()
 
+    def memory(self) -> Iterator[str]:
+        """A line for each stage that takes much of it."""
+        for child in self.children:
+            for event in child.loaded():
+                if taken := event["memory_mb"]:
+                    listed = ", ".join(f"{name} {_size(megabytes)}" for name, megabytes in taken.items())
+                    yield f"{event['pool']} on {event['device']}: {listed}"
+
     def signalled(self) -> None:
         """The first signal ends the farm in order, a second one at once."""
         self.hurried = self.stopping
@@ -159,6 +179,7 @@ class Supervisor:
         if sys.platform == "linux":
             command = [sys.executable, "-ISc", DIE_WITH_PARENT, str(os.getpid()), *command]
         with child.log.open("ab") as log:
+            child.log_start = log.tell()
             # a session of its own: Ctrl-C in the terminal reaches the supervisor, which ends the children in order
             child.process = subprocess.Popen(
                 command,
@@ -213,6 +234,10 @@ def _describe(code: int) -> str:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"
+
+
+def _size(megabytes: int) -> str:
+    return f"{megabytes} MB" if megabytes < 1000 else f"{megabytes / 1000:.2f} GB"
 
 
 def _flatten(prefix: str, value: Any, into: dict[str, str]) -> None:

@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,8 @@ class Assignment:
 
 def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> Assignment:
     """Nothing named means everything: all served models, all stages. `models` stands for all stages of models,
-    `farm` for the farm's own. Raises ConfigError for an unknown name, or for a model that nothing here computes.
+    `farm` for the farm's own; stages that only other models have are passed over. Raises ConfigError for an unknown
+    name, where nothing is left, or for a model that nothing here computes.
     """
     try:
         chosen = served(models or settings.models)
@@ -69,9 +70,11 @@ def assign(settings: Settings, models: Sequence[str], stages: Sequence[str]) -> 
     of_models = {name for _, name in pairs}
     groups = {"models": of_models, "farm": set(FARM_STAGES)}
     wanted = set[str]().union(*(groups.get(name, {name}) for name in stages or groups))
-    if unknown := wanted - of_models - set(FARM_STAGES):
+    known = of_models | set(FARM_STAGES)
+    anywhere = {name for card in cards().values() for name in card.stage_names}
+    if (unknown := wanted - known - anywhere) or not wanted & known:
         offered = ", ".join([*groups, *sorted(of_models), *FARM_STAGES])
-        raise ConfigError(f"unknown stage {', '.join(sorted(unknown))}; known: {offered}")
+        raise ConfigError(f"unknown stage {', '.join(sorted(unknown or wanted))}; known: {offered}")
     wanted_pairs = tuple(pair for pair in pairs if pair[1] in wanted)
     return Assignment(wanted_pairs, tuple(name for name in FARM_STAGES if name in wanted))
 
@@ -98,19 +101,32 @@ def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner
     checkpoint = find_checkpoint(card.id, settings.checkpoints)
     options = stage_options(stage_card, settings.stages.get(pool, StageOverride()), checkpoint)
     began = time.monotonic()
-    if has_engine(card) and (card.own_weights or checkpoint is not None):
-        try:
+    with _refusals(pool, options.device):
+        if has_engine(card) and (card.own_weights or checkpoint is not None):
             stage = load_stage(card, stage_name, options)
-        except CannotLoad as error:
-            raise ConfigError(f"{pool}: {error}") from None
-    else:
-        cost = settings.test.costs.get(stage_name, (0.0, 0.0))
-        stage = tone.load(card, stage_name, options, settings.test.pace, cost)
-    stage.warm()
+        else:
+            cost = settings.test.costs.get(stage_name, (0.0, 0.0))
+            stage = tone.load(card, stage_name, options, settings.test.pace, cost)
+        stage.warm()
     took_s, memory = round(time.monotonic() - began, 2), getattr(stage, "memory", {})
     megabytes = {name: round(size / 1e6) for name, size in memory.items()}
-    log.info("loaded", extra={"pool": pool, "slots": options.slots, "s": took_s, "memory_mb": megabytes})
+    where = {"pool": pool, "device": options.device, "slots": options.slots}
+    log.info("loaded", extra={**where, "s": took_s, "memory_mb": megabytes})
     return Runner(pool, stage_card, stage, options.slots)
+
+
+@contextmanager
+def _refusals(pool: str, device: str) -> Iterator[None]:
+    """Raises ConfigError, in one line, where a stage cannot be loaded: starting it again would not help."""
+    try:
+        yield
+    except CannotLoad as error:
+        raise ConfigError(f"{pool}: {error}") from None
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # PyTorch's, which is not imported here
+            raise
+        advice = "give the stage fewer slots, or another device"
+        raise ConfigError(f"{pool}: the memory of {device} ran out while it was loaded: {advice}") from None
 
 
 class Worker:

@@ -29,6 +29,7 @@ from speechmill.infra.protocol import (
     emit,
     end_job,
     fence,
+    leave,
     press,
     retire,
     seal,
@@ -181,6 +182,17 @@ def test_a_server_that_answers_with_errors_is_a_503_and_not_our_fault(bench: Ben
         for path in ("/metrics", "/v1/models"):
             answer = await bench.ask("GET", path)
             assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
+
+    bench.run(talk)
+
+
+def test_a_model_whose_worker_has_just_come_is_served(bench: Bench) -> None:
+    async def talk() -> None:
+        card = bench.farm.models[0]
+        bench.client.run(leave("w", [pool for pool, _ in POOLS]))
+        assert (await bench.farm.state(card, fresh=True)).status == "no_workers"
+        bench.client.run(beat("w", "{}", 60_000, POOLS))
+        await bench.farm.admit(card, interactive=True)
 
     bench.run(talk)
 

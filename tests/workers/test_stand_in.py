@@ -1,12 +1,13 @@
 """Models without an engine: refused in one line, or spoken as tones where the settings say so."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from speechmill.configs.settings import Settings
+from speechmill.configs.settings import PROFILES, Settings, load
 from speechmill.infra.errors import ConfigError
-from speechmill.infra.keys import Task
+from speechmill.infra.keys import FARM_STAGES, Task
 from speechmill.infra.messages import Claim, Heard, SpeechRequest
 from speechmill.models.registry import cards
 from speechmill.models.stage import Chunk, Resume
@@ -47,6 +48,25 @@ def test_a_model_without_an_engine_is_refused_unless_it_may_be_a_tone() -> None:
     with pytest.raises(ConfigError, match="no engine"):
         assign(settings(), (), ())
     assert (MODEL, "codec") in assign(settings(stand_in=True), (), ()).model_stages
+
+
+@pytest.mark.parametrize("profile", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_the_workers_of_a_profile_of_the_package_share_all_stages_of_any_model_of_its_family(profile: str) -> None:
+    settings = load(Path(profile), ["test.stand_in=true"])
+    (named,) = settings.models
+    family = cards()[named].family
+    for card in [card for card in cards().values() if card.family == family]:
+        shares = [assign(settings, [card.id], group.stages) for group in settings.workers]
+        assert sorted(pair for share in shares for pair in share.model_stages) == sorted(
+            (card.id, stage) for stage in card.stage_names
+        )
+        assert {stage for share in shares for stage in share.farm_stages} == set(FARM_STAGES)
+
+
+@pytest.mark.parametrize("stages", [["encode"], ["codec", "decodr"]])
+def test_stages_that_nothing_has_are_refused_with_those_that_there_are(stages: list[str]) -> None:
+    with pytest.raises(ConfigError, match=f"unknown stage {stages[-1]}; known: models, farm, codec, talker, finish"):
+        assign(settings(stand_in=True), (), stages)
 
 
 def test_a_loop_with_nothing_else_to_do_goes_on_when_the_pace_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What the supervisor says when it cannot go on."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,3 +14,17 @@ def test_a_data_folder_that_vanished_is_one_clear_line(tmp_path: Path) -> None:
     supervisor = Supervisor(load(), lambda line: None, [Child("worker", ("worker",), log)])
     with pytest.raises(ChildFailed, match=f"^{log}: No such file or directory$"):
         supervisor.run(lambda: True)
+
+
+def test_what_the_stages_keep_in_memory_is_told_of_this_start_only(tmp_path: Path) -> None:
+    def said(**fields: object) -> str:
+        return json.dumps({"event": "loaded", "device": "cuda:0", **fields}) + "\n"
+
+    log = tmp_path / "worker.log"
+    log.write_text(said(pool="old/talker", memory_mb={"weights": 1}))
+    child = Child("worker", ("worker",), log, log_start=log.stat().st_size)
+    with log.open("a") as more:
+        more.write(said(pool="farm/finish", memory_mb={}) + "Traceback (most recent call last):\n")
+        more.write(said(pool="fish/talker", memory_mb={"weights": 9100, "streams": 570}) + '{"event": "lo')
+    told = list(Supervisor(load(), lambda line: None, [child]).memory())
+    assert told == ["fish/talker on cuda:0: weights 9.10 GB, streams 570 MB"]
