@@ -25,6 +25,7 @@ from speechmill.infra.posting import Poster
 from speechmill.infra.precomputed import read_precomputed
 from speechmill.infra.protocol import close, end_job
 from speechmill.models.card import ModelCard
+from speechmill.models.checkpoints import described
 from speechmill.models.registry import served
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class FarmState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         try:
-            self.models = served(settings.models)
+            self.models = tuple(described(card, settings.checkpoints) for card in served(settings.models))
         except LookupError as error:
             raise ConfigError(str(error)) from None
         self.client = make_async_client(settings)

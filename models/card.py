@@ -175,6 +175,8 @@ class ModelCard(CardPart):
     """The weights come with the package; otherwise a checkpoint is needed."""
     model_types: tuple[str, ...] = ()
     """What `config.json` of such a checkpoint calls itself."""
+    config: dict[str, str] = {}
+    """What else it says, where models of several cards call themselves the same."""
     owned_by: str
     created: int
     description: str

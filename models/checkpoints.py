@@ -7,8 +7,10 @@ import json
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
+from speechmill.models.card import ModelCard
 from speechmill.models.registry import cards, has_engine
 
 
@@ -48,11 +50,28 @@ def _cache() -> Path:
 def recognise(folder: Path) -> str:
     """Id of the model whose checkpoint a folder holds. Raises LookupError, in one line."""
     try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kind = config.get("model_type")
     except (OSError, ValueError, AttributeError) as error:
         raise LookupError(f"{folder} holds no checkpoint: config.json cannot be read ({error})") from None
-    for card in cards().values():
-        if kind in card.model_types:
+    able = [card for card in cards().values() if kind in card.model_types]
+    for card in able:
+        if all(config.get(name) == value for name, value in card.config.items()):
             return card.id
-    known = ", ".join(name for card in cards().values() for name in card.model_types)
-    raise LookupError(f"{folder} is a checkpoint of {kind!r}, which nothing here speaks from; known: {known}")
+    if not able:
+        known = ", ".join(dict.fromkeys(name for card in cards().values() for name in card.model_types))
+        raise LookupError(f"{folder} is a checkpoint of {kind!r}, which nothing here speaks from; known: {known}")
+    told = ", ".join(f"{name} {config.get(name)!r}" for name in able[0].config)
+    raise LookupError(f"{folder} is a checkpoint of {kind!r}, but of none of its models here: {told}")
+
+
+def described(card: ModelCard, named: Mapping[str, Path]) -> ModelCard:
+    """The card as the checkpoint on this machine has it, of a family whose checkpoints differ in what they can.
+
+    Raises LookupError, in one line, for a checkpoint that cannot be read.
+    """
+    folder, module = find_checkpoint(card.id, named), f"speechmill.models.{card.family}.description"
+    if folder is None or find_spec(module) is None:
+        return card
+    told: ModelCard = import_module(module).describe(card, folder)
+    return told

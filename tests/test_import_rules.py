@@ -15,7 +15,7 @@ ALLOWED = {
     "infra": ["infra", "configs"],
     "workers": ["workers", "infra", "models", "configs"],
     "models": ["models"],
-    "api": ["api", "infra", "configs", "models.card", "models.registry"],
+    "api": ["api", "infra", "configs", "models.card", "models.checkpoints", "models.registry"],
     "cli": list(FOLDERS),
 }
 FAMILY_MAY = ["models.common", "models.stage", "models.card"]

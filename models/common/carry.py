@@ -1,8 +1,8 @@
 """What causal layers carry from one chunk of a stream to the next, for many streams at different places.
 
 Activations are rows, [streams, positions, channels]. A causal layer sees a number of rows in front of the one that it
-answers, its reach. Each stream keeps the last `reach` rows of each layer's input, zeros at its beginning, so chunks of
-any sizes, beside any neighbours, give what one call over everything gives.
+answers, its reach. Each stream keeps the last `reach` rows of each layer's input, zeros at its beginning if the layer
+says nothing else, so chunks of any sizes, beside any neighbours, give what one call over everything gives.
 """
 
 from collections.abc import Sequence
@@ -96,6 +96,11 @@ class Batch:
         self._lengths = None if even else torch.tensor(lengths, device=device)
         self._places = torch.tensor(places, device=device)
         self._known = torch.tensor(known, device=device)
+
+    def begin(self, part: int, rows: Tensor) -> None:
+        """Streams that begin now carry this row of [streams, 1, ...] everywhere in `part`, in place of zeros."""
+        new = self._known == 0
+        self._tables[part][self._streams[new]] = rows[new].expand(-1, self._tables[part].shape[1], -1)
 
     def extend(self, part: int, fresh: Tensor) -> Tensor:
         """[streams, n, ...] → the same behind the carried rows of `part`; the last of all are carried from now on."""

@@ -1,43 +1,76 @@
-"""Sample-rate conversion by a windowed sinc: Hann window of six zero crossings a side, cut-off at 0.99 of Nyquist."""
+"""Sample-rate conversion by a windowed sinc. Codes depend on the filter, so each model has the one it was made with."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-_CROSSINGS = 6
-_ROLLOFF = 0.99
-_BLOCK = 1 << 16
-"""Samples made at once."""
+_TILE = 64
+"""Neighbouring outputs that are made by one product."""
 
 
-def resample(samples: Tensor, source_hz: int, target_hz: int) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Sinc:
+    """A low-pass filter."""
+
+    crossings: float
+    """Half of its length, in zero crossings."""
+    cutoff: float
+    """Where it has half of its gain, as a part of the lower of the two Nyquist frequencies."""
+    beta: float | None
+    """Of a Kaiser window; None for a Hann window."""
+
+    def window(self, place: Tensor) -> Tensor:
+        """At places from -1 to 1."""
+        if self.beta is None:
+            return torch.cos(place * math.pi / 2).square()
+        edge = torch.i0(torch.tensor(self.beta, dtype=place.dtype))
+        return torch.i0(self.beta * (1 - place.square()).clamp(min=0).sqrt()) / edge
+
+
+HANN = Sinc(crossings=6, cutoff=0.99, beta=None)
+"""torchaudio's."""
+KAISER = Sinc(crossings=93.274, cutoff=0.956873, beta=13.2037)
+"""Flat below 0.914 of the Nyquist frequency and silent from there on: the filter of soxr's `HQ`, which is librosa's."""
+
+
+def resample(samples: Tensor, source_hz: int, target_hz: int, sinc: Sinc = HANN) -> Tensor:
     """[n] float32 → [ceil(n · target / source)] float32. There is silence before and after the signal."""
     if source_hz == target_hz or not len(samples):
         return samples
     common = math.gcd(source_hz, target_hz)
-    source, target = source_hz // common, target_hz // common
-    kernel = _kernel(source, target)  # [target, taps]
+    repeats = -(-_TILE * common // target_hz)  # of the shortest period, so that a product has enough columns
+    source, target = source_hz // common * repeats, target_hz // common * repeats
+    kernel = _kernel(source, target, sinc)  # [target, taps]
     reach = kernel.shape[1] // 2
     count = -(-len(samples) * target // source)
-    near = fn.pad(samples, (reach, reach)).unfold(0, kernel.shape[1], 1)  # [n, taps]: the samples around each sample
-    pieces: list[Tensor] = []
-    for start in range(0, count, _BLOCK):
-        made = torch.arange(start, min(start + _BLOCK, count))
-        pieces.append((near[made * source // target] * kernel[made % target]).sum(1))
-    return torch.cat(pieces)
+    periods = -(-count // target)
+    padded = fn.pad(samples, (reach, periods * source - len(samples) + reach))
+    made = samples.new_empty(periods, target)
+    for first in range(0, target, _TILE):
+        starts = torch.arange(first, min(first + _TILE, target)) * source // target
+        around = _spread(kernel[first : first + _TILE], starts - starts[0])
+        near = padded.as_strided((periods, around.shape[1]), (source, 1), int(starts[0]))
+        made[:, first : first + _TILE] = near @ around.T
+    return made.flatten()[:count]
 
 
-def _kernel(source: int, target: int) -> Tensor:
+def _spread(taps: Tensor, starts: Tensor) -> Tensor:
+    """[outputs, taps] → the same over all samples that the outputs see together, [outputs, taps + last start]."""
+    wide = taps.new_zeros(len(taps), taps.shape[1] + int(starts[-1]))
+    return wide.scatter_(1, starts[:, None] + torch.arange(taps.shape[1]), taps)
+
+
+def _kernel(source: int, target: int, sinc: Sinc) -> Tensor:
     """For each phase of the output what the samples around it weigh, [target, 2·reach + 1] float32.
 
     Phase k stands k·source/target samples into the input; the middle tap is the last sample not after it.
     """
-    cutoff = min(source, target) * _ROLLOFF / source  # zero crossings per input sample
-    reach = math.ceil(_CROSSINGS / cutoff) + 1
+    cutoff = min(source, target) * sinc.cutoff / source  # zero crossings per input sample
+    reach = math.ceil(sinc.crossings / cutoff) + 1
     past = (torch.arange(target) * source % target).double() / target
     distance = torch.arange(-reach, reach + 1, dtype=torch.float64) - past[:, None]
-    crossings = (distance * cutoff).clamp(-_CROSSINGS, _CROSSINGS)
-    window = torch.cos(crossings * math.pi / _CROSSINGS / 2).square()
-    return (torch.sinc(crossings) * window * cutoff).float()
+    crossings = (distance * cutoff).clamp(-sinc.crossings, sinc.crossings)
+    return (torch.sinc(crossings) * sinc.window(crossings / sinc.crossings) * cutoff).float()

@@ -1,4 +1,4 @@
-"""Residual vector quantisers whose codebooks are looked up in a narrow space and added in a wide one."""
+"""Residual vector quantisers: codebooks are searched in a narrow space, and what they mean is added in a wide one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +25,37 @@ class CosineSearch:
     def __call__(self, rows: Tensor) -> Tensor:
         """[..., channels] → int64 [...]. The length of a row does not matter."""
         return (fn.linear(rows, self.project, self.bias) @ self.directions.T).argmax(-1)
+
+
+class NearestSearch:
+    """The entry of a codebook that is nearest to a row, by Euclid's distance; the first of equals."""
+
+    def __init__(self, codebook: Tensor) -> None:
+        """`codebook`: [entries, channels]."""
+        self.codebook = codebook
+        self._half_squares = codebook.square().sum(1) / 2
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[..., channels] → int64 [...]."""
+        return (rows @ self.codebook.T - self._half_squares).argmax(-1)
+
+
+class ResidualQuantizer:
+    """Codes of rows that are projected once; each codebook is searched for what those before it left."""
+
+    def __init__(self, project: Tensor, codebooks: Sequence[Tensor]) -> None:
+        """`project`: [narrow, channels]; each codebook: [entries, narrow]."""
+        self.project = project
+        self.searches = [NearestSearch(codebook) for codebook in codebooks]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[streams, frames, channels] → codes int64 [streams, frames, codebooks]."""
+        rest, codes = fn.linear(rows, self.project), []
+        for search in self.searches:
+            found = search(rest)
+            rest = rest - fn.embedding(found, search.codebook)
+            codes.append(found)
+        return torch.stack(codes, -1)
 
 
 class CodeVectors:

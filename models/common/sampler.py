@@ -4,12 +4,16 @@ A row is ranked once and may be drawn from several times. The draw is an exponen
 probability / -log(u), u uniform for each entry, is one that multinomial sampling could have drawn, and exactly so.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from speechmill.models.common.draws import Draws
+
+COLDEST = 1e-5
+"""Temperature; lower ones are as good as it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +34,12 @@ class Ranked:
     """float32 [rows, n]"""
     entries: Tensor
     """Whose they are, int64 [rows, n]; among equals the lower one is first."""
-    reached: Tensor
-    """Probability of all entries up to this one and with it, without temperature [rows, n]."""
 
 
 def rank(logits: Tensor) -> Ranked:
     """logits [rows, n]"""
     ordered, entries = logits.float().sort(dim=-1, descending=True, stable=True)
-    return Ranked(ordered, entries, ordered.softmax(-1).cumsum(-1))
+    return Ranked(ordered, entries)
 
 
 def probabilities(ranked: Ranked, settings: Settings) -> Tensor:
@@ -46,9 +48,24 @@ def probabilities(ranked: Ranked, settings: Settings) -> Tensor:
     top_p is measured before the temperature, and the entry that crosses it is out, except the first.
     """
     ranks = torch.arange(ranked.logits.shape[-1], device=ranked.logits.device)
-    out = (ranked.reached > settings.top_p[:, None]) | (ranks >= settings.top_k[:, None])
+    reached = ranked.logits.softmax(-1).cumsum(-1)
+    out = (reached > settings.top_p[:, None]) | (ranks >= settings.top_k[:, None])
     kept = ranked.logits.masked_fill(out & (ranks > 0), float("-inf"))
-    return (kept / settings.temperature.clamp(min=1e-5)[:, None]).softmax(-1)
+    return (kept / settings.temperature.clamp(min=COLDEST)[:, None]).softmax(-1)
+
+
+def warped(ranked: Ranked, settings: Settings) -> Tensor:
+    """The same in the order of Transformers: temperature, top_k, and top_p of what is left.
+
+    Entries as likely as the last of top_k are in, and so is the one that crosses top_p.
+    """
+    scaled = ranked.logits / settings.temperature.clamp(min=COLDEST)[:, None]
+    last = settings.top_k.clamp(max=scaled.shape[-1]).long() - 1
+    kept = scaled.masked_fill(scaled < scaled.gather(-1, last[:, None]), float("-inf"))
+    shares = kept.softmax(-1)
+    before = shares.cumsum(-1) - shares
+    out = (before >= settings.top_p[:, None]) & (settings.top_p < 1)[:, None]
+    return kept.masked_fill(out, float("-inf")).softmax(-1)
 
 
 def race(ranked: Ranked, probabilities: Tensor, uniforms: Tensor) -> Tensor:
@@ -57,9 +74,15 @@ def race(ranked: Ranked, probabilities: Tensor, uniforms: Tensor) -> Tensor:
     return ranked.entries.gather(-1, winner)[:, 0]
 
 
-def sample(ranked: Ranked, settings: Settings, draws: Draws, draw: int) -> Tensor:
+def sample(
+    ranked: Ranked,
+    settings: Settings,
+    draws: Draws,
+    draw: int,
+    rule: Callable[[Ranked, Settings], Tensor] = probabilities,
+) -> Tensor:
     """One entry of each row [rows], by draw number `draw` of the frame."""
-    return race(ranked, probabilities(ranked, settings), draws(draw, ranked.entries))
+    return race(ranked, rule(ranked, settings), draws(draw, ranked.entries))
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:

@@ -23,6 +23,34 @@ def stft(signal: Tensor, window: Tensor, hop: int, reflect: tuple[int, int] = (0
     return spectra
 
 
+def mel_bank(bands: int, bins: int, rate_hz: int) -> Tensor:
+    """Triangles that gather the bins of a spectrum up to rate_hz / 2 into mel bands, [bands, bins] float32.
+
+    On Slaney's scale, linear up to 1 kHz and logarithmic above, each of area 1 (librosa's defaults).
+    """
+    top = _mel(rate_hz / 2)
+    edges = torch.tensor([_hz(top * band / (bands + 1)) for band in range(bands + 2)], dtype=torch.float64)
+    distance = edges[:, None] - torch.linspace(0, rate_hz / 2, bins, dtype=torch.float64)
+    widths = edges.diff()[:, None]
+    rising, falling = -distance[:-2] / widths[:-1], distance[2:] / widths[1:]
+    areas = 2 / (edges[2:] - edges[:-2])
+    return (rising.minimum(falling).clamp(min=0) * areas[:, None]).float()
+
+
+_MELS_PER_HZ = 3 / 200
+_BREAK_HZ = 1000.0
+_LOG_STEP = math.log(6.4) / 27
+
+
+def _mel(hz: float) -> float:
+    return hz * _MELS_PER_HZ if hz < _BREAK_HZ else _BREAK_HZ * _MELS_PER_HZ + math.log(hz / _BREAK_HZ) / _LOG_STEP
+
+
+def _hz(mel: float) -> float:
+    linear = mel / _MELS_PER_HZ
+    return linear if linear < _BREAK_HZ else _BREAK_HZ * math.exp((mel - _BREAK_HZ * _MELS_PER_HZ) * _LOG_STEP)
+
+
 class OverlapAdd:
     """Inverse of a centred `stft` whose spectra come in chunks. Keeps the hops that later windows still add to."""
 

@@ -13,7 +13,7 @@ from speechmill.models.common.attention import Attend
 from speechmill.models.common.checkpoint import Reader
 from speechmill.models.common.linear import Linear
 from speechmill.models.common.norm import rms_norm
-from speechmill.models.common.rope import Rope
+from speechmill.models.common.rope import Rope, frequencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,12 @@ class LayerShape:
     @property
     def qkv(self) -> int:
         return (self.heads + 2 * self.kv_heads) * self.size
+
+    @property
+    def parameters(self) -> int:
+        """Of all dense layers."""
+        attention = self.width * (self.qkv + self.heads * self.size)
+        return self.layers * (attention + 3 * self.hidden * self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +109,54 @@ def read_llama_layer(weights: Reader, shape: LayerShape) -> LayerWeights:
     `feed_forward.w1` (gate), `.w3` (up), `.w2` (down).
     """
     attention, ffn = weights.at("attention"), weights.at("feed_forward")
-    inner = shape.heads * shape.size
-    gate_up = torch.cat([ffn.take(f"{name}.weight", (shape.hidden, shape.width)) for name in ("w1", "w3")])
+    joined = not attention.has("wq.weight")
     return LayerWeights(
         attention_norm=weights.take("attention_norm.weight", (shape.width,)),
-        qkv=_read_qkv(attention, shape),
+        qkv=Linear.read(attention, "wqkv", shape.qkv, shape.width, shape.qkv_bias)
+        if joined
+        else _read_qkv(attention, shape, ("wq", "wk", "wv")),
         qk_norm=_read_qk_norm(attention, shape) if shape.qk_norm else None,
-        out=Linear.read(attention, "wo", shape.width, inner, shape.out_bias),
+        out=Linear.read(attention, "wo", shape.width, shape.heads * shape.size, shape.out_bias),
         ffn_norm=weights.take("ffn_norm.weight", (shape.width,)),
-        gate_up=Linear(gate_up),
+        gate_up=_read_gate_up(ffn, shape, ("w1", "w3")),
         down=Linear.read(ffn, "w2", shape.width, shape.hidden),
     )
 
 
-def _read_qkv(attention: Reader, shape: LayerShape) -> Linear:
-    if not attention.has("wq.weight"):
-        return Linear.read(attention, "wqkv", shape.qkv, shape.width, shape.qkv_bias)
-    outputs = {"wq": shape.heads * shape.size, "wk": shape.kv_heads * shape.size, "wv": shape.kv_heads * shape.size}
-    weight = torch.cat([attention.take(f"{name}.weight", (rows, shape.width)) for name, rows in outputs.items()])
-    biases = [attention.take(f"{name}.bias", (rows,)) for name, rows in outputs.items()] if shape.qkv_bias else []
+def read_qwen_layer(weights: Reader, shape: LayerShape) -> LayerWeights:
+    """A layer as Transformers spells those of Llama, Qwen and their kin: `self_attn.q_proj`, `mlp.gate_proj`."""
+    attention, mlp = weights.at("self_attn"), weights.at("mlp")
+    return LayerWeights(
+        attention_norm=weights.take("input_layernorm.weight", (shape.width,)),
+        qkv=_read_qkv(attention, shape, ("q_proj", "k_proj", "v_proj")),
+        qk_norm=_read_qk_norm(attention, shape) if shape.qk_norm else None,
+        out=Linear.read(attention, "o_proj", shape.width, shape.heads * shape.size, shape.out_bias),
+        ffn_norm=weights.take("post_attention_layernorm.weight", (shape.width,)),
+        gate_up=_read_gate_up(mlp, shape, ("gate_proj", "up_proj")),
+        down=Linear.read(mlp, "down_proj", shape.width, shape.hidden),
+    )
+
+
+def read_qwen_transformer(
+    weights: Reader, shape: LayerShape, positions: int, rope_base: float, dtype: torch.dtype, device: torch.device
+) -> Transformer:
+    """Layers and norm as Transformers spells them. Rotary tables are in the model's dtype, as they are there."""
+    rope = Rope(positions, frequencies(shape.size, rope_base), "half", dtype, device)
+    layers = [read_qwen_layer(weights.at(f"layers.{index}"), shape) for index in range(shape.layers)]
+    return Transformer(shape, layers, weights.take("norm.weight", (shape.width,)), rope)
+
+
+def _read_qkv(attention: Reader, shape: LayerShape, names: tuple[str, str, str]) -> Linear:
+    """Queries, keys and values, which stand apart."""
+    heads = (shape.heads, shape.kv_heads, shape.kv_heads)
+    rows = {name: count * shape.size for name, count in zip(names, heads, strict=True)}
+    weight = torch.cat([attention.take(f"{name}.weight", (count, shape.width)) for name, count in rows.items()])
+    biases = [attention.take(f"{name}.bias", (count,)) for name, count in rows.items()] if shape.qkv_bias else []
     return Linear(weight, torch.cat(biases) if biases else None)
+
+
+def _read_gate_up(ffn: Reader, shape: LayerShape, names: tuple[str, str]) -> Linear:
+    return Linear(torch.cat([ffn.take(f"{name}.weight", (shape.hidden, shape.width)) for name in names]))
 
 
 def _read_qk_norm(attention: Reader, shape: LayerShape) -> Tensor:

@@ -1,6 +1,7 @@
 """A causal transformer whose attention sees a window of the past, over streams that arrive in chunks.
 
-Pre-norm layers with RMSNorm, rotary positions counted from the stream's beginning, SwiGLU and a scale on each branch.
+Pre-norm layers with rotary positions counted from the stream's beginning and a scale on each branch: RMSNorm and SwiGLU
+as in Llama, or LayerNorm and an exact GELU as in GPT-2.
 Keys and values of the last window - 1 rows are carried; memory grows with the chunk, not with its square.
 """
 
@@ -18,6 +19,8 @@ from speechmill.models.common.rope import Rope
 
 _BLOCK = 128
 """Queries whose scores are computed at once."""
+Norm = tuple[Tensor, Tensor | None]
+"""Weight and bias. Without a bias it is an RMSNorm, else a LayerNorm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +42,22 @@ class WindowLayerWeights:
     """[(heads + 2·kv_heads)·head_dim, channels], queries first."""
     out: Tensor
     """[channels, heads·head_dim]."""
-    attention_norm: Tensor
+    attention_norm: Norm
     attention_scale: Tensor
-    gate: Tensor
-    """[hidden, channels], as `up`."""
+    gate: Tensor | None
+    """[hidden, channels], as `up`; None where a GELU takes the place of the gate."""
     up: Tensor
     down: Tensor
     """[channels, hidden]."""
-    feed_norm: Tensor
+    feed_norm: Norm
     feed_scale: Tensor
 
 
 class WindowTransformer:
-    """Rows [streams, n, channels] → the same shape, after a last norm."""
+    """Rows [streams, n, channels] → the same shape, after a last norm if there is one."""
 
     def __init__(
-        self, layers: Sequence[WindowLayerWeights], norm: Tensor, shape: WindowShape, rope: Rope, carry: Carry
+        self, layers: Sequence[WindowLayerWeights], norm: Norm | None, shape: WindowShape, rope: Rope, carry: Carry
     ) -> None:
         self.shape, self.rope, self.norm = shape, rope, norm
         self.layers = [_Layer(weights, shape, rope, carry) for weights in layers]
@@ -66,7 +69,9 @@ class WindowTransformer:
         rows = rows.flatten(0, 1)
         for layer in self.layers:
             rows = layer(rows, batch, turns, masks)
-        return rms_norm(rows, self.norm, self.shape.eps).view(streams, count, -1)
+        if self.norm is not None:
+            rows = _normed(rows, self.norm, self.shape.eps)
+        return rows.view(streams, count, -1)
 
     def _masks(self, count: int, seen: Tensor) -> list[Tensor]:
         """For each block of queries which keys it sees, [streams or 1, 1, queries, past + queries]."""
@@ -91,16 +96,22 @@ class _Layer:
         self.qkv = Linear(weights.qkv)
         # scales of branches are scales of the rows of their last matrices
         self.out = Linear(weights.attention_scale[:, None] * weights.out)
-        self.gate_up = Linear(torch.cat([weights.gate, weights.up]))
+        self.is_gated = weights.gate is not None
+        self.up = Linear(weights.up if weights.gate is None else torch.cat([weights.gate, weights.up]))
         self.down = Linear(weights.feed_scale[:, None] * weights.down)
         self.part = carry.reserve(shape.window - 1, 2 * shape.kv_heads, shape.head_dim)
 
     def __call__(self, rows: Tensor, batch: Batch, turns: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """Rows of all streams, [streams·n, channels]."""
-        attended = self._attend(rms_norm(rows, self.attention_norm, self.shape.eps), batch, turns, masks)
+        attended = self._attend(_normed(rows, self.attention_norm, self.shape.eps), batch, turns, masks)
         rows = rows + self.out(attended)
-        gate, up = self.gate_up(rms_norm(rows, self.feed_norm, self.shape.eps)).chunk(2, 1)
-        return rows.add_(self.down(fn.silu(gate).mul_(up)))
+        return rows.add_(self.down(self._activate(self.up(_normed(rows, self.feed_norm, self.shape.eps)))))
+
+    def _activate(self, rows: Tensor) -> Tensor:
+        if not self.is_gated:
+            return fn.gelu(rows)
+        gate, up = rows.chunk(2, 1)
+        return fn.silu(gate).mul_(up)
 
     def _attend(self, rows: Tensor, batch: Batch, turns: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """[streams·n, channels] → [streams·n, heads·head_dim]."""
@@ -119,3 +130,8 @@ class _Layer:
             block = query[:, :, queries], key[:, :, keys], value[:, :, keys]
             mixed.append(fn.scaled_dot_product_attention(*block, mask, enable_gqa=heads != kv_heads))
         return torch.cat(mixed, 2).transpose(1, 2).flatten(0, 1).flatten(1)
+
+
+def _normed(rows: Tensor, norm: Norm, eps: float) -> Tensor:
+    weight, bias = norm
+    return rms_norm(rows, weight, eps) if bias is None else fn.layer_norm(rows, weight.shape, weight, bias, eps)

@@ -1,15 +1,17 @@
 """Whether a folder is a checkpoint that the model can be loaded from, told without reading a tensor."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from speechmill.models.common.checkpoint import CheckpointError, Inspection
+from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.common.folder import find_source, inspect
 from speechmill.models.fish_speech.codec import check as codec
 from speechmill.models.fish_speech.config import read_config
 from speechmill.models.fish_speech.talker import Talker
 from speechmill.models.fish_speech.tokenizer import Tokenizer
-from speechmill.models.fish_speech.weights import find_source, internal_name
+from speechmill.models.fish_speech.weights import internal_name
 
 
 def check(folder: Path) -> list[str]:
@@ -23,8 +25,7 @@ def _talker(folder: Path) -> list[str]:
     try:
         config, tokenizer = read_config(folder), Tokenizer(folder)
         first = tokenizer.first_semantic(config.semantic, config.codebook)
-        inspection = Inspection(find_source(folder), internal_name)
+        make = partial(Talker, config, first, tokenizer.end, torch.float32)
+        return inspect(make, find_source(folder), internal_name).findings
     except CheckpointError as error:
         return [str(error)]
-    Talker(config, inspection, first, tokenizer.end, torch.device("meta"), torch.float32)
-    return inspection.findings

@@ -1,13 +1,12 @@
 """What a checkpoint says of itself in `config.json`: the released layout and the older flat one."""
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.common.config import count, flag, obj, positive
+from speechmill.models.common.folder import read_json
 from speechmill.models.common.transformer import LayerShape
 
 RELEASED = "fish_qwen3_omni"
@@ -43,36 +42,33 @@ class TalkerConfig:
 
 def read_config(folder: Path) -> TalkerConfig:
     """Raises CheckpointError in one line that names the file and the field."""
-    path = folder / "config.json"
-    try:
-        config = _object(json.loads(path.read_text(encoding="utf-8")), "the file")
-        kind = config.get("model_type")
-        if kind == RELEASED:
-            return _released(config)
-        if kind == FLAT:
-            return _flat(config)
-    except KeyError as error:
-        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from None
-    raise CheckpointError(f"{path}: model_type is {kind!r}, expected {RELEASED!r} or {FLAT!r}")
+    return read_json(folder / "config.json", _config)
+
+
+def _config(config: Mapping[str, Any]) -> TalkerConfig:
+    kind = config.get("model_type")
+    if kind == RELEASED:
+        return _released(config)
+    if kind == FLAT:
+        return _flat(config)
+    raise ValueError(f"model_type is {kind!r}, expected {RELEASED!r} or {FLAT!r}")
 
 
 def _released(config: Mapping[str, Any]) -> TalkerConfig:
-    text, audio = (_object(config[name], name) for name in ("text_config", "audio_decoder_config"))
-    eps = _positive(text, "norm_eps")
+    text, audio = (obj(config[name], name) for name in ("text_config", "audio_decoder_config"))
+    eps = positive(text, "norm_eps")
     return TalkerConfig(
         slow=_shape(text, eps, "text_config"),
         fast=_shape(audio, eps, "audio_decoder_config"),
-        vocabulary=_count(text, "vocab_size"),
-        codebook=_count(audio, "vocab_size"),
-        codebooks=_count(audio, "num_codebooks"),
-        positions=_count(text, "max_seq_len"),
-        rope_base=_positive(text, "rope_base"),
-        tied=_flag(text, "tie_word_embeddings", True),
+        vocabulary=count(text, "vocab_size"),
+        codebook=count(audio, "vocab_size"),
+        codebooks=count(audio, "num_codebooks"),
+        positions=count(text, "max_seq_len"),
+        rope_base=positive(text, "rope_base"),
+        tied=flag(text, "tie_word_embeddings", True),
         scaled=True,
         normed=True,
-        semantic=(_count(config, "semantic_start_token_id"), _count(config, "semantic_end_token_id")),
+        semantic=(count(config, "semantic_start_token_id"), count(config, "semantic_end_token_id")),
     )
 
 
@@ -81,19 +77,19 @@ def _flat(config: Mapping[str, Any]) -> TalkerConfig:
     said = {key: value for key, value in config.items() if key.startswith("fast_") and value is not None}
     fast = {**config, "n_layer": config["n_fast_layer"], "head_dim": None}
     fast |= {key.removeprefix("fast_"): value for key, value in said.items()}
-    eps = _positive(config, "norm_eps")
+    eps = positive(config, "norm_eps")
     return TalkerConfig(
         slow=_shape(config, eps, "slow transformer"),
         fast=_shape(fast, eps, "fast transformer"),
-        vocabulary=_count(config, "vocab_size"),
-        codebook=_count(config, "codebook_size"),
-        codebooks=_count(config, "num_codebooks"),
-        positions=_count(config, "max_seq_len"),
-        rope_base=_positive(config, "rope_base"),
-        tied=_flag(config, "tie_word_embeddings", True),
-        scaled=_flag(config, "scale_codebook_embeddings", False),
-        normed=_flag(config, "norm_fastlayer_input", False),
-        semantic=(_count(config, "semantic_begin_id"), _count(config, "semantic_end_id")),
+        vocabulary=count(config, "vocab_size"),
+        codebook=count(config, "codebook_size"),
+        codebooks=count(config, "num_codebooks"),
+        positions=count(config, "max_seq_len"),
+        rope_base=positive(config, "rope_base"),
+        tied=flag(config, "tie_word_embeddings", True),
+        scaled=flag(config, "scale_codebook_embeddings", False),
+        normed=flag(config, "norm_fastlayer_input", False),
+        semantic=(count(config, "semantic_begin_id"), count(config, "semantic_end_id")),
     )
 
 
@@ -106,50 +102,16 @@ def _shape(config: Mapping[str, Any], eps: float, part: str) -> LayerShape:
 
 
 def _layers(config: Mapping[str, Any], eps: float) -> LayerShape:
-    heads, width = _count(config, "n_head"), _count(config, "dim")
+    heads, width = count(config, "n_head"), count(config, "dim")
     return LayerShape(
-        layers=_count(config, "n_layer"),
+        layers=count(config, "n_layer"),
         width=width,
         heads=heads,
-        kv_heads=heads if config.get("n_local_heads") in (None, -1) else _count(config, "n_local_heads"),
-        size=_count(config, "head_dim") if config.get("head_dim") else width // heads,
-        hidden=_count(config, "intermediate_size"),
+        kv_heads=heads if config.get("n_local_heads") in (None, -1) else count(config, "n_local_heads"),
+        size=count(config, "head_dim") if config.get("head_dim") else width // heads,
+        hidden=count(config, "intermediate_size"),
         eps=eps,
-        qk_norm=_flag(config, "attention_qk_norm", False),
-        qkv_bias=_flag(config, "attention_qkv_bias", False),
-        out_bias=_flag(config, "attention_o_bias", False),
+        qk_norm=flag(config, "attention_qk_norm", False),
+        qkv_bias=flag(config, "attention_qkv_bias", False),
+        out_bias=flag(config, "attention_o_bias", False),
     )
-
-
-def _object(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _unfit(name, value, "an object")
-    return value
-
-
-def _count(config: Mapping[str, Any], name: str) -> int:
-    """Raises KeyError for one that is missing, as _positive does."""
-    value = config[name]
-    if type(value) is not int or value < 1:
-        raise _unfit(name, value, "a whole number from 1 on")
-    return value
-
-
-def _positive(config: Mapping[str, Any], name: str) -> float:
-    value = config[name]
-    if type(value) not in (int, float) or not 0 < value < math.inf:
-        raise _unfit(name, value, "a positive number")
-    return float(value)
-
-
-def _flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
-    value = config.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise _unfit(name, value, "true or false")
-    return value
-
-
-def _unfit(name: str, value: Any, expected: str) -> ValueError:
-    return ValueError(f"{name} is {json.dumps(value):.40}, expected {expected}")

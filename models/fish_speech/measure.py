@@ -12,9 +12,10 @@ from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.model import Codes, Request
 from speechmill.models.common.engine.stage import LIVE_FRAMES
 from speechmill.models.common.measure import Figure, Rates, best_s, mean_s, measure_rates
+from speechmill.models.common.random_weights import RandomWeights
 from speechmill.models.fish_speech.codec.config import CodecConfig
 from speechmill.models.fish_speech.codec.decoder import Decoder
-from speechmill.models.fish_speech.random import RandomWeights, random_prompt, random_talker, step_parameters
+from speechmill.models.fish_speech.random import random_prompt, random_talker, step_parameters
 from speechmill.models.fish_speech.talker import Talker
 
 FRAME_RATE = 44_100 / 2_048
@@ -88,9 +89,7 @@ def _batch(talker: Talker, decoder: Decoder, rates: Rates, codec_rates: Rates, b
     codec_s = _codec_s(decoder, device, batch)
     audio_s = batch * PIECE / FRAME_RATE
     codec_floor_s = codec_rates.floor_s(0, CODEC_FLOPS * batch * PIECE)
-    yield Figure(
-        f"codec, {batch} at once", 1000 * codec_s / audio_s, "ms/s of audio", 1000 * codec_floor_s / audio_s
-    )
+    yield Figure(f"codec, {batch} at once", 1000 * codec_s / audio_s, "ms/s of audio", 1000 * codec_floor_s / audio_s)
     yield Figure(f"both on one device, {batch} at once", audio_s / (PIECE * step_s + codec_s), "× real time")
 
 

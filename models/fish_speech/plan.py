@@ -6,6 +6,7 @@ from speechmill.models.common.draws import stream_key
 from speechmill.models.common.engine.engine import Engine
 from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import read_codes
+from speechmill.models.common.params import most_likely, number
 from speechmill.models.fish_speech.codec.features import unpack
 from speechmill.models.fish_speech.config import TalkerConfig
 from speechmill.models.fish_speech.prompt import PromptBuilder, Spoken, safe
@@ -27,7 +28,7 @@ class Planner:
         history = [Spoken(safe(text), read_codes(payload, self._config.codebooks)) for text, payload in task.history]
         prompt = self._prompts.build(safe(task.text), self._references(task), history)
         room = self._engine.longest(prompt.shape[1])
-        wanted = int(_number(task.params, "max_new_tokens", MAX_FRAMES)) or room
+        wanted = int(number(task.params, "max_new_tokens", MAX_FRAMES)) or room
         return Request(
             prompt=prompt,
             key=stream_key(task.seed, task.take, task.segment),
@@ -49,19 +50,9 @@ class Planner:
 
 
 def _settings(params: Mapping[str, object]) -> tuple[float, ...]:
-    top_k = _number(params, "top_k", TOP_K)
     return (
-        _number(params, "temperature", TEMPERATURE),
-        _number(params, "top_p", TOP_P),
-        top_k if top_k > 0 else float("inf"),
-        _number(params, "repetition_penalty", 1.0),
+        number(params, "temperature", TEMPERATURE),
+        number(params, "top_p", TOP_P),
+        most_likely(params, TOP_K),
+        number(params, "repetition_penalty", 1.0),
     )
-
-
-def _number(params: Mapping[str, object], name: str, default: float) -> float:
-    value = params.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name} is not a number")
-    return float(value)

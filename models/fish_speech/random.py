@@ -1,12 +1,11 @@
 """Talkers of a given size with random weights: what speed does not depend on is left to chance."""
 
-import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from speechmill.models.common.checkpoint import Shape
+from speechmill.models.common.random_weights import RandomWeights
 from speechmill.models.common.transformer import LayerShape
 from speechmill.models.fish_speech.config import TalkerConfig
 from speechmill.models.fish_speech.talker import Talker
@@ -43,31 +42,11 @@ SIZES = {
 """The last one has the released shapes."""
 
 
-class RandomWeights:
-    """A Reader that has every tensor: norms are ones, biases zeros, products keep the size of what goes through."""
-
-    def __init__(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        self._generator = torch.Generator(device).manual_seed(seed)
-        self._device, self._dtype = device, dtype
-
-    def has(self, key: str) -> bool:
-        return key != "wq.weight"  # queries, keys and values stand in one matrix, as in the release
-
-    def take(self, key: str, shape: Shape) -> Tensor:
-        if len(shape) == 1 or key.endswith("alpha"):
-            value = 1.0 if key.endswith(("weight", "alpha")) else 0.0
-            return torch.full(shape, value, dtype=self._dtype, device=self._device)
-        tensor = torch.empty(shape, dtype=self._dtype, device=self._device)
-        return tensor.normal_(0.0, 1 / math.sqrt(math.prod(shape[1:])), generator=self._generator)
-
-    def at(self, prefix: str) -> "RandomWeights":
-        return self
-
-
 def random_talker(size: str, device: torch.device, dtype: torch.dtype, seed: int = 0) -> Talker:
     """Raises KeyError for a size that is none of `SIZES`. The end stands before the semantic tokens, as in truth."""
     config = SIZES[size]
-    return Talker(config, RandomWeights(seed, device, dtype), config.semantic[0], config.semantic[0] - 1, device, dtype)
+    weights = RandomWeights(seed, device, dtype, without=["wq.weight"])  # queries, keys, values are one, as released
+    return Talker(config, config.semantic[0], config.semantic[0] - 1, dtype, weights, device)
 
 
 def step_parameters(config: TalkerConfig) -> int:
@@ -75,15 +54,10 @@ def step_parameters(config: TalkerConfig) -> int:
     slow, fast = config.slow, config.fast
     head = (config.codebook + 1) * slow.width
     return (
-        _layer_parameters(slow)
+        slow.parameters
         + head
-        + (config.codebooks - 1) * (_layer_parameters(fast) + (config.residual_limit or config.codebook) * fast.width)
+        + (config.codebooks - 1) * (fast.parameters + (config.residual_limit or config.codebook) * fast.width)
     )
-
-
-def _layer_parameters(shape: LayerShape) -> int:
-    inner = shape.heads * shape.size
-    return shape.layers * (shape.width * (shape.qkv + inner) + 3 * shape.hidden * shape.width)
 
 
 def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Tensor:

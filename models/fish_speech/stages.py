@@ -2,25 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from speechmill.models.common.checkpoint import Inspection, Weights
 from speechmill.models.common.device import usable_device
 from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
-from speechmill.models.common.memory import ensure_room
+from speechmill.models.common.folder import build, find_source
 from speechmill.models.fish_speech.codec.config import read_config as read_codec_config
-from speechmill.models.fish_speech.codec.stages import CodecStage, EncodeStage
+from speechmill.models.fish_speech.codec.stages import codec_stage, encode_stage
 from speechmill.models.fish_speech.config import TalkerConfig, read_config
 from speechmill.models.fish_speech.plan import Planner
 from speechmill.models.fish_speech.prompt import PromptBuilder
 from speechmill.models.fish_speech.talker import Talker
 from speechmill.models.fish_speech.tokenizer import Tokenizer
-from speechmill.models.fish_speech.weights import find_source, internal_name
+from speechmill.models.fish_speech.weights import internal_name
 from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
 
 _WARM_TASK = StageTask("warm", 0, 0, "Warm.", "default", 0, params={"max_new_tokens": 4})
@@ -40,7 +40,11 @@ def load(name: str, options: StageOptions) -> Stage:
     """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
     usable_device(options.device)
     torch.set_num_threads(options.threads)
-    stages: dict[str, Callable[[StageOptions], Stage]] = {"talker": _talker, "codec": CodecStage, "encode": EncodeStage}
+    stages: dict[str, Callable[[StageOptions], Stage]] = {
+        "talker": _talker,
+        "codec": codec_stage,
+        "encode": encode_stage,
+    }
     return stages[name](options)
 
 
@@ -60,13 +64,9 @@ def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> V
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     config, tokenizer = replace(read_config(folder), residual_limit=residual_limit), Tokenizer(folder)
     first = tokenizer.first_semantic(config.semantic, config.codebook)
-    source = find_source(folder)
-    inspection = Inspection(source, internal_name)
-    Talker(config, inspection, first, tokenizer.end, torch.device("meta"), dtype)
-    needs = {"weights": dtype.itemsize * inspection.parameters}
-    ensure_room(device, needs, "choose another device, or close what else is on it")
-    talker = Talker(config, Weights(source, device, dtype, internal_name), first, tokenizer.end, device, dtype)
-    return Voice(config, PromptBuilder(tokenizer, first, config.codebooks), talker, needs["weights"])
+    make = partial(Talker, config, first, tokenizer.end, dtype)
+    talker, weights_bytes = build(make, find_source(folder), internal_name, device, dtype)
+    return Voice(config, PromptBuilder(tokenizer, first, config.codebooks), talker, weights_bytes)
 
 
 def talker_stage(voice: Voice, options: EngineOptions, draws: MakeDraws = CounterDraws) -> TalkerStage:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from speechmill.models.common.attention import Attend, StepAttention
+from speechmill.models.common.attention import Attend
 from speechmill.models.common.checkpoint import Reader
+from speechmill.models.common.codebooks import FrameWalk
 from speechmill.models.common.draws import Draws
 from speechmill.models.common.engine.model import Codes, Columns, FrameRows, MadeFrames, Memory, Request
 from speechmill.models.common.linear import Linear
@@ -32,9 +33,10 @@ class Talker:
     """Columns are a token id and the codes under it. Settings: temperature, top_p, top_k, repetition penalty."""
 
     settings = 4
+    beside = 0
 
     def __init__(
-        self, config: TalkerConfig, weights: Reader, semantic: int, end: int, device: torch.device, dtype: torch.dtype
+        self, config: TalkerConfig, semantic: int, end: int, dtype: torch.dtype, weights: Reader, device: torch.device
     ) -> None:
         """`semantic`: id of the first semantic token; `end`: of the one that ends an answer."""
         self.config = config
@@ -78,7 +80,7 @@ class Talker:
         seen = np.isin(self._head_ids, tokens).astype(np.int64)
         return torch.from_numpy(window[None]), torch.from_numpy(seen[None])
 
-    def prefill(self, columns: Tensor, positions: Tensor, attend: Attend) -> None:
+    def prefill(self, columns: Tensor, positions: Tensor, attend: Attend, vectors: Tensor) -> None:
         self.hidden(columns, positions, attend)
 
     def hidden(self, columns: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -155,24 +157,11 @@ class Codebooks:
 
     def __init__(self, talker: Talker, hidden: Tensor) -> None:
         """`hidden`: from `Talker.fast_input`."""
-        shape = talker.config.fast
-        self._talker = talker
-        self._hidden: Tensor | None = hidden
-        self._attend = StepAttention(shape.layers, len(hidden), talker.codes, shape.kv_heads, shape.size, hidden)
+        self._talker, self._walk = talker, FrameWalk(talker.fast, talker.codes, hidden)
 
     def logits(self, code: Tensor) -> Tensor:
-        """Of the next codebook's codes, float32 [rows, codes], once the one before it is `code` [rows].
-
-        The hidden state goes in together with the first code: nothing is read at its own position.
-        """
-        talker = self._talker
-        rows, count = fn.embedding(code, talker.fast_embedding)[:, None], 1
-        if self._hidden is not None:
-            rows, count = torch.cat([self._hidden[:, None], rows], dim=1), 2
-            self._hidden = None
-        positions = self._attend.advance(count)
-        made = talker.fast(rows.flatten(0, 1), positions, self._attend)[count - 1 :: count]
-        return talker.fast_head(talker.fast.normed(made)).float()
+        """Of the next codebook's codes, float32 [rows, codes], once the one before it is `code` [rows]."""
+        return self._talker.fast_head(self._walk.step(fn.embedding(code, self._talker.fast_embedding))).float()
 
 
 class _ByToken:

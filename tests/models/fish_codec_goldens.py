@@ -94,12 +94,12 @@ def test_each_step_of_decoding_is_as_it_should_be() -> None:
         assert_golden(rows[0].T, "codec.z")
         rows = made.post(rows, batch)
         assert_golden(rows[0].T, "codec.post")
-        for upsampling in made.upsamplings:
+        for upsampling in made.waves.upsamplings:
             rows = upsampling(rows, batch)
         assert_golden(rows[0].T, "codec.up")
-        rows = made.enter(rows, batch)
+        rows = made.waves.enter(rows, batch)
         assert_golden(rows[0].T[:, : GOLDENS.tensor("codec.conv0").shape[1]], "codec.conv0")
-        rows = made.blocks[0](rows, batch)
+        rows = made.waves.blocks[0](rows, batch)
         assert_golden(rows[0].T[:, : GOLDENS.tensor("codec.block1").shape[1]], "codec.block1")
     made.streams.close(stream)
 

@@ -23,9 +23,17 @@ class Goldens:
         cases: dict[str, Any] = json.loads((self.folder / "cases.json").read_text(encoding="utf-8"))
         return cases
 
+    def of_kinds(self, *kinds: str) -> list[dict[str, Any]]:
+        """Of a family whose cases are a list."""
+        return [case for case in self.cases["cases"] if case["kind"] in kinds]
+
     def tensor(self, name: str) -> Tensor:
-        """From whichever file holds it; integers as int64."""
-        for file in sorted(self.folder.glob("*.safetensors")):
+        """From the file `golden/FILE.safetensors` for a name `FILE:NAME`, else from whichever holds it; integers as
+        int64.
+        """
+        place, _, name = name.rpartition(":")
+        files = [self.folder / "golden" / f"{place}.safetensors"] if place else self.folder.glob("*.safetensors")
+        for file in sorted(files):
             with safe_open(file, framework="pt") as opened:
                 if name in opened.keys():  # noqa: SIM118 (not a mapping)
                     found: Tensor = opened.get_tensor(name)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from speechmill.models.common.engine.engine import Engine, EngineOptions, TooLong
 from speechmill.models.common.engine.held import Held
-from speechmill.models.common.engine.model import Columns, Request
+from speechmill.models.common.engine.model import Columns, Request, Vectors
 from speechmill.models.fish_speech.random import random_prompt, random_talker
 from speechmill.models.fish_speech.talker import Talker
 
@@ -164,9 +164,9 @@ def test_a_voice_heard_before_is_not_computed_again(monkeypatch: pytest.MonkeyPa
     engine = engine_of()
     prefill, computed = engine._runner.prefill, list[int]()
 
-    def noted(pages: Sequence[int], columns: Columns, start: int) -> None:
+    def noted(pages: Sequence[int], columns: Columns, start: int, vectors: Vectors) -> None:
         computed.append(columns.shape[1])
-        prefill(pages, columns, start)
+        prefill(pages, columns, start, vectors)
 
     monkeypatch.setattr(engine._runner, "prefill", noted)
     assert speak(engine, CASES[:1]) == alone()[:1]

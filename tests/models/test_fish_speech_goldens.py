@@ -105,7 +105,7 @@ def test_a_whole_prompt_gives_upstreams_hidden_states_and_logits() -> None:
 def test_columns_one_at_a_time_give_upstreams_hidden_states_and_logits() -> None:
     talker, prompt, following = voice().talker, clone_prompt(), GOLDENS.tensor("ar.decode_in").T
     cache, pages = cache_for(voice(), len(prompt) + len(following))
-    talker.prefill(prompt, torch.arange(len(prompt)), PrefillAttention(cache, pages, 0, len(prompt)))
+    talker.hidden(prompt, torch.arange(len(prompt)), PrefillAttention(cache, pages, 0, len(prompt)))
     for step, column in enumerate(following):
         position = len(prompt) + step
         attend = RowsAttention(cache, pages[None], [position + 1])

@@ -78,7 +78,25 @@ class Engine:
         frames = max(request.max_frames, len(codes))
         if frames > self.longest(request.prompt.shape[1]):
             raise TooLong(f"a prompt of {request.prompt.shape[1]} positions leaves no room for {frames} frames")
+        self._ensure_track(len(request.beside))
         self._held[slot] = Held.begin(slot, request, codes, self._options.page)
+
+    def extend(self, slot: int, beside: Sequence[int], complete: bool = False) -> None:
+        """More of a request's second track, and whether that is all of it. Raises TooLong."""
+        held = self._held[slot]
+        start = len(held.request.beside)
+        self._ensure_track(start + len(beside))
+        held.extend(beside, complete)
+        if held.seated:
+            self._runner.set_beside(slot, beside, start)
+
+    def _ensure_track(self, length: int) -> None:
+        if length > self.model.beside:
+            raise TooLong(f"{length} tokens stand beside the frames; at most {self.model.beside} can")
+
+    def waits(self, slot: int) -> bool:
+        """Whether the slot's next frame lacks what stands beside it: until `extend` a step does not bring it on."""
+        return self._held[slot].waits
 
     def close(self, slot: int) -> None:
         """Free the slot if it is taken."""
@@ -115,12 +133,12 @@ class Engine:
         budget = self._options.chunk
         for place, held in enumerate(batch):
             giving = self._giving(batch, place)
-            while held.left and budget > 0:
+            while held.left and budget > 0 and not held.waits:
                 done = self._compute(held, budget, giving)
                 if not done:
                     break
                 budget -= done
-            if not held.left and self._hold(held, held.length, giving):
+            if not held.left and not held.waits and self._hold(held, held.length, giving):
                 yield held
 
     def _giving(self, batch: Sequence[Held], place: int) -> list[Held]:
@@ -140,7 +158,7 @@ class Engine:
             return 0
         columns = held.columns(self.model)[:, held.computed : end]
         if held.computed < held.prefilled:
-            self._runner.prefill(held.pages, columns, held.computed)
+            self._runner.prefill(held.pages, columns, held.computed, held.request.vectors)
         else:
             self._runner.replay(held.slot, columns, held.computed)
         held.computed = end

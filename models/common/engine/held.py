@@ -1,6 +1,8 @@
 """One sequence that the engine holds: what it is to be, how far it is computed, and its pages."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -26,8 +28,13 @@ class Held:
 
     @classmethod
     def begin(cls, slot: int, request: Request, codes: Codes, page: int) -> "Held":
-        names = content_names(request.prompt[:, :-1], page)
+        heard = blake2b(request.vectors.tobytes(), digest_size=16).digest() if len(request.vectors) else b""
+        names = content_names(request.prompt[:, :-1], page, heard)
         return cls(slot, request, names, [row[None] for row in codes])
+
+    def extend(self, beside: Sequence[int], complete: bool) -> None:
+        """More of the second track."""
+        self.request = replace(self.request, beside=(*self.request.beside, *beside), complete=complete)
 
     @property
     def prefilled(self) -> int:
@@ -42,6 +49,12 @@ class Held:
     def left(self) -> int:
         """Positions to compute before the next frame can be made."""
         return self.length - 1 - self.computed
+
+    @property
+    def waits(self) -> bool:
+        """The prompt is computed, and the next frame, or one made before, lacks what stands beside it."""
+        known = self.request.complete or len(self.request.beside) > len(self.codes)
+        return self.computed >= self.prefilled and not known
 
     def made(self, model: FrameModel) -> Codes:
         return np.concatenate([np.empty((0, model.codes), np.uint16), *self.codes])

@@ -2,10 +2,13 @@
 
 A position of a sequence is a *column*: `width` integers that the family turns into one input row, such as a token id
 and the codes of a frame. A frame is made by running one column; its codes decide the next.
+
+A model that reads while it speaks has a second track: integers that stand *beside* the frames, one of which goes into
+the column that follows each frame, and one at *rest* once there are no more of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +23,9 @@ Columns = NDArray[np.int64]
 """[width, length]"""
 Codes = NDArray[np.uint16]
 """[frames, codes of a frame]"""
+Vectors = NDArray[np.float32]
+"""[n, channels of an input row]"""
+NO_VECTORS: Vectors = np.empty((0, 0), np.float32)
 Memory = tuple[Tensor, ...]
 """What sampling remembers of earlier frames, such as a window: int64 tensors [rows, …]."""
 
@@ -35,6 +41,23 @@ class Request:
     settings: tuple[float, ...]
     """Sampling settings, as many and in the order that the family wants them."""
     max_frames: int
+    vectors: Vectors = field(default_factory=lambda: NO_VECTORS)
+    """Continuous parts of the input, such as how a speaker sounds. The family's columns say which goes where; the last
+    one, which is run as those of frames are, has none.
+    """
+    beside: tuple[int, ...] = ()
+    """The second track as far as it is known: entry i goes into the column that follows frame i."""
+    rest: int = 0
+    """What stands there after the last of them."""
+    complete: bool = True
+    """Nothing will be added to `beside`. Until then no frame is made that has none."""
+    end_expected: bool = False
+    """`max_frames` is more than this text can take: without an end by then, the model has lost its way."""
+
+    def track(self, frames: int) -> NDArray[np.int64]:
+        """What stands beside the first `frames` frames [frames]."""
+        known = np.array(self.beside[:frames], np.int64)
+        return np.pad(known, (0, frames - len(known)), constant_values=self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +69,8 @@ class FrameRows:
     positions: Tensor
     frames: Tensor
     """Number of the frame within its sequence."""
+    beside: Tensor
+    """What goes into the column that follows, from the second track; the request's `rest` where there is none."""
     settings: Tensor
     """float32 [rows, settings]"""
     memory: Memory
@@ -76,9 +101,14 @@ class FrameModel(Protocol):
     """Longest sequence, prompt and frames together."""
     settings: int
     """Sampling settings of a request."""
+    beside: int
+    """Longest second track; 0 for a model that has none."""
 
-    def prefill(self, columns: Tensor, positions: Tensor, attend: Attend) -> None:
-        """Columns int64 [rows, width] at `positions` [rows]: all that counts are the keys and values left behind."""
+    def prefill(self, columns: Tensor, positions: Tensor, attend: Attend, vectors: Tensor) -> None:
+        """Columns int64 [rows, width] at `positions` [rows]: all that counts are the keys and values left behind.
+
+        `vectors`: the request's, float32.
+        """
 
     def frame(self, rows: FrameRows, attend: Attend) -> MadeFrames: ...
 

@@ -12,7 +12,7 @@ from speechmill.models.common.decode_attention import wanted
 from speechmill.models.common.draws import CounterDraws, Draws
 from speechmill.models.common.engine.graph import FrameGraph
 from speechmill.models.common.engine.held import Held
-from speechmill.models.common.engine.model import Columns, FrameModel, FrameRows, Memory
+from speechmill.models.common.engine.model import NO_VECTORS, Columns, FrameModel, FrameRows, Memory, Vectors
 from speechmill.models.common.paged_kv import SCRAP, PagedKv
 
 MakeDraws = Callable[[Tensor, Tensor], Draws]
@@ -27,6 +27,8 @@ class _Slots:
     positions: Tensor
     frames: Tensor
     keys: Tensor
+    beside: Tensor
+    """The second track, at rest beyond its end: int64 [slots + 1, longest + 1]."""
     settings: Tensor
     memory: Memory
     tables: Tensor
@@ -62,6 +64,7 @@ class Runner:
             positions=zeros(),
             frames=zeros(),
             keys=zeros(),
+            beside=zeros(model.beside + 1),
             settings=torch.ones(rows, model.settings, device=self._device),
             memory=tuple(part.to(self._device).repeat(rows, *[1] * (part.ndim - 1)) for part in model.memory(none)),
             tables=torch.full((rows, self._cache.pages_for(model.positions)), SCRAP, device=self._device),
@@ -75,6 +78,12 @@ class Runner:
     def set_pages(self, slot: int, pages: Sequence[int]) -> None:
         self._slots.tables[slot, : len(pages)] = torch.tensor(pages, device=self._device)
 
+    def set_beside(self, slot: int, beside: Sequence[int], start: int = 0) -> None:
+        """Entries of a seated sequence's second track, from number `start` on."""
+        self._slots.beside[slot, start : start + len(beside)] = torch.tensor(
+            beside, dtype=torch.int64, device=self._device
+        )
+
     def seat(self, held: Held) -> None:
         """Make the slot's row that of a sequence about to make its next frame."""
         slots, slot, made = self._slots, held.slot, held.made(self._model)
@@ -82,15 +91,17 @@ class Runner:
         slots.positions[slot] = held.length - 1
         slots.frames[slot] = len(made)
         slots.keys[slot] = held.request.key
+        slots.beside[slot] = held.request.rest
+        self.set_beside(slot, held.request.beside)
         slots.settings[slot] = torch.tensor(held.request.settings, device=self._device)
         for part, value in zip(slots.memory, self._model.memory(made), strict=True):
             part[slot] = value[0].to(self._device)
 
-    def prefill(self, pages: Sequence[int], columns: Columns, start: int) -> None:
+    def prefill(self, pages: Sequence[int], columns: Columns, start: int, vectors: Vectors) -> None:
         """A prompt's columns [width, n] at `start` and after it, by tiles."""
         count = columns.shape[1]
         attend = PrefillAttention(self._cache, torch.tensor(pages, device=self._device), start, count)
-        self._model.prefill(*self._rows(columns, start, self._chunk), attend)
+        self._model.prefill(*self._rows(columns, start, self._chunk), attend, self._on_device(vectors))
 
     def replay(self, slot: int, columns: Columns, start: int) -> None:
         """Columns of frames that were made before, in just the way in which they were computed then."""
@@ -99,7 +110,10 @@ class Runner:
             part, begin = columns[:, first : first + room], start + first
             lengths = [begin + place + 1 for place in range(part.shape[1])]
             attend = self._attend([slot] * len(lengths), lengths)
-            self._model.prefill(*self._rows(part, begin, room), attend)
+            self._model.prefill(*self._rows(part, begin, room), attend, self._on_device(NO_VECTORS))
+
+    def _on_device(self, vectors: Vectors) -> Tensor:
+        return torch.from_numpy(vectors).to(self._device)
 
     def _rows(self, columns: Columns, start: int, room: int) -> tuple[Tensor, Tensor]:
         """Columns as rows with their positions, filled up to `room` where shapes are fixed."""
@@ -137,18 +151,20 @@ class Runner:
     def _step(self, index: Tensor, attend: Attend) -> Tensor:
         """[rows, 1 + codes]; the slots are left ready for the next frame."""
         slots = self._slots
+        frames = slots.frames[index]
         rows = FrameRows(
             columns=slots.columns[index],
             positions=slots.positions[index],
-            frames=slots.frames[index],
+            frames=frames,
+            beside=slots.beside[index, frames.clamp(max=self._model.beside)],
             settings=slots.settings[index],
             memory=tuple(part[index] for part in slots.memory),
-            draws=self._draws(slots.keys[index], slots.frames[index]),
+            draws=self._draws(slots.keys[index], frames),
         )
         made = self._model.frame(rows, attend)
         slots.columns[index] = made.columns
         slots.positions[index] = rows.positions + 1
-        slots.frames[index] = rows.frames + 1
+        slots.frames[index] = frames + 1
         for part, value in zip(slots.memory, made.memory, strict=True):
             part[index] = value
         slots.positions[self._spare] = 0

@@ -1,10 +1,11 @@
 """A talker as a stage of the farm: tasks in, codes out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from speechmill.models.common.draws import stream_key
 from speechmill.models.common.engine.engine import Engine
 from speechmill.models.common.engine.model import Codes, Request
 from speechmill.models.common.memory import Needs
@@ -13,20 +14,34 @@ from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTa
 LIVE_FRAMES = 4
 BULK_FRAMES = 25
 """Frames in one piece of the log while somebody listens, and when nobody does."""
+_AGAIN = b"again"
+"""Cursor of a second try."""
 
 
 @dataclass(slots=True)
 class _Slot:
+    request: Request
     piece: int
     """Frames in each emission."""
     left: int
     """Frames that may still be made."""
+    again: bool
+    """This is the second try."""
+    fresh: bool
+    """Nothing of it is in the log: it may still be tried once more."""
     waiting: list[Sequence[int]] = field(default_factory=list)
     """Frames made and not yet emitted."""
+    first: list[Sequence[int]] = field(default_factory=list)
+    """What came of the first try."""
 
 
 class TalkerStage:
-    """Emits codes u16le [frames, codes of a frame]. Resumes by replay: the log is all that a successor needs."""
+    """Emits codes u16le [frames, codes of a frame]. Resumes by replay: the log is all that a successor needs.
+
+    A take that says nothing, or does not come to an end where one is expected, is tried once more with other draws: the
+    same whenever, and wherever, it is tried. That is possible as long as nothing of it is in the log, so what nobody
+    listens to and is to end is logged when it has. The cursor of a log says that it is of the second try.
+    """
 
     def __init__(
         self, engine: Engine, plan: Callable[[StageTask], Request], warm_task: StageTask, memory: Needs
@@ -46,50 +61,78 @@ class TalkerStage:
         self.close(0)
 
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
+        again = bool(resume.cursor)
         try:
             request = self._plan(task)
-            self.engine.open(slot, request, read_codes(resume.output, self.engine.model.codes))
+            self.engine.open(slot, _attempt(request, again), read_codes(resume.output, self.engine.model.codes))
         except ValueError as error:
             raise SlotFailed(slot, str(error), "invalid_value") from None
-        piece = LIVE_FRAMES if task.live else BULK_FRAMES
-        self._slots[slot] = _Slot(piece, request.max_frames - resume.end)
+        piece = LIVE_FRAMES if task.live else request.max_frames if request.end_expected else BULK_FRAMES
+        self._slots[slot] = _Slot(request, piece, request.max_frames - resume.end, again, fresh=not resume.end)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
         raise NotImplementedError("a talker takes its text from the task")
 
     def runnable(self, slot: int) -> bool:
-        return True
+        return self._slots[slot].left <= 0 or not self.engine.waits(slot)
 
     def step(self, slots: Sequence[int]) -> list[Emission]:
         spent = [slot for slot in slots if self._slots[slot].left <= 0]
         made = self.engine.step([slot for slot in slots if slot not in spent])
         emissions = [self._take(frame.slot, frame.codes) for frame in made]
-        return [*(self._end(slot, "length") for slot in spent), *(each for each in emissions if each is not None)]
+        return [*(self._emission(slot, "length") for slot in spent), *(each for each in emissions if each is not None)]
 
     def _take(self, slot: int, codes: Sequence[int]) -> Emission | None:
         """What one more frame of a slot makes ready; no codes mean that the model is done."""
         held = self._slots[slot]
         if not codes:
-            return self._end(slot, "stop")
+            return self._end(slot, "stop", lost=not held.waiting)
         held.waiting.append(codes)
         held.left -= 1
         if not held.left:
-            return self._end(slot, "length")
+            return self._end(slot, "length", lost=held.request.end_expected)
         return self._emission(slot) if len(held.waiting) >= held.piece else None
 
-    def _end(self, slot: int, reason: str) -> Emission:
-        return self._emission(slot, final=True, reason=reason)
+    def _end(self, slot: int, reason: str, lost: bool) -> Emission | None:
+        """`lost`: this is no way to end."""
+        held = self._slots[slot]
+        if not (lost and held.fresh):
+            return self._emission(slot, reason)
+        if not held.again:
+            self._try_again(slot)
+            return None
+        if held.first:  # no try came to its end: a listener would have heard the first
+            held.waiting, held.again, reason = held.first, False, "length"
+        return self._emission(slot, reason)
 
-    def _emission(self, slot: int, final: bool = False, reason: str = "") -> Emission:
+    def _try_again(self, slot: int) -> None:
+        held = self._slots[slot]
+        self.engine.close(slot)
+        self.engine.open(slot, _attempt(held.request, True), read_codes(b"", self.engine.model.codes))
+        self._slots[slot] = replace(held, left=held.request.max_frames, again=True, waiting=[], first=held.waiting)
+
+    def _emission(self, slot: int, reason: str = "") -> Emission:
+        """The frames that wait; with a reason, the last ones."""
         held = self._slots[slot]
         frames, held.waiting = held.waiting, []
-        payload = np.array(frames, "<u2").tobytes()
-        trailer = {"finish_reason": reason} if final else {}
-        return Emission(slot, frames=len(frames), payload=payload, final=final, trailer=trailer)
+        held.fresh = False
+        return Emission(
+            slot,
+            frames=len(frames),
+            payload=np.array(frames, "<u2").tobytes(),
+            cursor=_AGAIN if held.again else b"",
+            final=bool(reason),
+            trailer={"finish_reason": reason} if reason else {},
+        )
 
     def close(self, slot: int) -> None:
         self.engine.close(slot)
         self._slots.pop(slot, None)
+
+
+def _attempt(request: Request, again: bool) -> Request:
+    """The request itself, or the same with draws of its own."""
+    return replace(request, key=stream_key(request.key, 1)) if again else request
 
 
 def read_codes(payload: bytes, codes: int) -> Codes:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as fn
 
 from speechmill.models.common.carry import Batch, Carry, Streams
 from speechmill.models.common.causal_blocks import ConvNeXt, ResidualUnit, Snake
@@ -17,7 +18,7 @@ from speechmill.models.fish_speech.codec.weights import Builder
 
 
 class Encoder:
-    """Samples of several streams, whole frames at a time → their codes. Streams are begun and ended with `streams`."""
+    """Samples of several streams, some frames at a time → their codes. Streams are begun and ended with `streams`."""
 
     def __init__(self, weights: Reader, config: CodecConfig) -> None:
         carry = Carry(config.frame_samples)
@@ -38,18 +39,20 @@ class Encoder:
         )
         self.vectors: CodeVectors = code_vectors(weights, quantizer)
         self.searches = searches(weights, quantizer)
-        self.streams = Streams(carry, self.vectors.tables.device)
+        self.device = self.vectors.tables.device
+        self.streams = Streams(carry, self.device)
 
     @torch.inference_mode()
     def __call__(self, streams: Sequence[int], samples: Sequence[Tensor]) -> list[Tensor]:
-        """The next samples of each stream, [n · frame_samples] float32 → codes int64 [n, codebooks].
+        """The next samples of each stream, [n] float32 → codes int64 [ceil(n / frame_samples), codebooks].
 
-        Both are in the CPU's memory.
+        Both are in the CPU's memory. Only a stream's last piece may end within a frame; silence fills it.
         """
-        frames = [len(part) // self.frame_samples for part in samples]
+        frames = [-(-len(part) // self.frame_samples) for part in samples]
         batch = self.streams.advance(streams, frames)
         padded = torch.nn.utils.rnn.pad_sequence(list(samples), batch_first=True)
-        rows = self.enter(padded.to(self.vectors.tables.device)[:, :, None], batch)
+        padded = fn.pad(padded, (0, max(frames) * self.frame_samples - padded.shape[1]))
+        rows = self.enter(padded.to(self.device)[:, :, None], batch)
         for block in self.blocks:
             rows = block(rows, batch)
         rows = self.leave(self.snake(rows), batch)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from speechmill.models.fish_speech.codec.decoder import Decoder
+from speechmill.models.common.codec.decoder import Decoder
 
 _CHEAPER = 16
 """How many frames may be taken towards the place where a stream is resumed in place of one that is decoded."""
@@ -16,12 +16,15 @@ _ALIKE = 0.75
 
 @dataclass(slots=True)
 class Playback:
-    """Frames and samples are counted from the beginning of the logs."""
+    """Frames and samples are counted from the beginning of the stream, which is that of its reference if it has one."""
 
     chunks: tuple[int, ...]
     """Frames per chunk, the last one repeats; 0 is everything."""
+    frame_samples: int
+    heard: int
+    """Frames of the reference, whose samples are not for the log."""
     end: int
-    """Samples in the own log."""
+    """Where the own log ends."""
     stream: int
     frame: int
     """The next one that the decoder takes."""
@@ -35,41 +38,62 @@ class Playback:
     """Chunks taken."""
 
     @classmethod
-    def begin(cls, decoder: Decoder, chunks: tuple[int, ...], end: int) -> "Playback":
-        """A new stream at sample `end`, for which the codes from `frame` on are wanted."""
-        audible = max(0, end // decoder.frame_samples - decoder.reach)
-        origin = max(0, audible - decoder.post_reach)
-        return cls(chunks, end, decoder.streams.open(origin), origin, audible)
+    def begin(cls, decoder: Decoder, chunks: tuple[int, ...], end: int, reference: Tensor) -> "Playback":
+        """A new stream behind the codes of `reference`, at sample `end` of its log; of its codes those are wanted on
+        which what follows depends.
+        """
+        size, heard = decoder.frame_samples, len(reference)
+        audible = max(0, heard + end // size - decoder.wave_reach)
+        origin = max(0, audible - decoder.latent_reach)
+        made = cls(chunks, size, heard, heard * size + end, decoder.streams.open(origin), origin, audible)
+        made._append(0, reference)
+        return made
 
     @property
     def is_preparing(self) -> bool:
         return self.frame < self.audible
 
     def feed(self, start: int, codes: Tensor) -> None:
-        """Codes from frame `start` on."""
+        """Codes of the log from its frame `start` on."""
+        self._append(self.heard + start, codes)
+
+    def _append(self, start: int, codes: Tensor) -> None:
         wanted = codes[max(0, self.frame - start) :]
         self.waiting = torch.cat([self.waiting, wanted]) if len(self.waiting) else wanted
 
-    def next_length(self, frame_samples: int) -> int:
+    def next_length(self) -> int:
         """Frames of the next step, or 0 where too few are there."""
-        there = len(self.waiting)
+        there, known = len(self.waiting), self._known
         if self.is_preparing:
             return min(there, self.audible - self.frame)
         chunk = self.chunks[min(self.taken, len(self.chunks) - 1)]
-        before = self.end // frame_samples - self.frame  # of a resumed stream: made again, not emitted again
-        wanted = before + chunk if chunk else there
-        return wanted if there >= wanted else there if self.ended else 0
+        wanted = known + chunk if chunk else there
+        if there >= wanted or self.ended:
+            return min(there, wanted)
+        return known if there >= known else 0
+
+    @property
+    def _known(self) -> int:
+        """Frames to be taken of which the log has all samples; they go ahead while the codes of a chunk are awaited."""
+        return self.end // self.frame_samples - self.frame
 
     def take(self, length: int) -> Tensor:
         codes, self.waiting = self.waiting[:length], self.waiting[length:]
-        self.taken += not self.is_preparing
+        self.taken += not self.is_preparing and length > self._known
         self.frame += length
         return codes
+
+    def emitted(self, samples: Tensor) -> Tensor:
+        """Of the samples up to `frame`, those that the log does not hold; it holds them from now on."""
+        until = self.frame * self.frame_samples
+        fresh = samples[max(0, len(samples) - (until - self.end)) :] if until > self.end else samples[:0]
+        self.end += len(fresh)
+        return fresh
 
 
 def advance(decoder: Decoder, playbacks: Sequence[Playback], most: int) -> list[Tensor]:
     """One step: the samples that each playback's log gets now. Takes at most `most` frames, the first ones' first."""
-    lengths = {index: playback.next_length(decoder.frame_samples) for index, playback in enumerate(playbacks)}
+    lengths = {index: playback.next_length() for index, playback in enumerate(playbacks)}
     preparing = {index: length for index, length in lengths.items() if playbacks[index].is_preparing}
     speaking = {index: length for index, length in lengths.items() if index not in preparing}
     for group in _groups(_affordable(preparing, _CHEAPER * most)):
@@ -83,7 +107,7 @@ def advance(decoder: Decoder, playbacks: Sequence[Playback], most: int) -> list[
         streams = [playbacks[index].stream for index in group]
         codes = [playbacks[index].take(length) for index, length in group.items()]
         for index, samples in zip(group, decoder(streams, codes), strict=True):
-            made[index] = _fresh(playbacks[index], samples, decoder.frame_samples)
+            made[index] = playbacks[index].emitted(samples)
     return made
 
 
@@ -95,14 +119,6 @@ def _affordable(lengths: dict[int, int], most: int) -> dict[int, int]:
         if length and (not chosen or taken + length <= most):
             chosen[index] = min(length, most)
     return chosen
-
-
-def _fresh(playback: Playback, samples: Tensor, frame_samples: int) -> Tensor:
-    """Of the samples up to the playback's frame, those that its log does not hold; it holds them from now on."""
-    until = playback.frame * frame_samples
-    fresh = samples[max(0, len(samples) - (until - playback.end)) :] if until > playback.end else samples[:0]
-    playback.end += len(fresh)
-    return fresh
 
 
 def _groups(lengths: dict[int, int]) -> list[dict[int, int]]:

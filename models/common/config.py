@@ -1,0 +1,52 @@
+"""Reads fields of a checkpoint's JSON, and says in a line which of them is not what it should be."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def obj(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _unfit(name, value, "an object")
+    return value
+
+
+def count(config: Mapping[str, Any], name: str) -> int:
+    """Raises KeyError for one that is missing, as positive does."""
+    return whole(config, name, 1)
+
+
+def whole(config: Mapping[str, Any], name: str, least: int = 0) -> int:
+    value = config[name]
+    if type(value) is not int or value < least:
+        raise _unfit(name, value, f"a whole number from {least} on")
+    return value
+
+
+def counts(config: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """At least one of them."""
+    values = config[name]
+    if not isinstance(values, list) or not values or any(type(value) is not int or value < 1 for value in values):
+        raise _unfit(name, values, "a list of whole numbers from 1 on")
+    return tuple(values)
+
+
+def positive(config: Mapping[str, Any], name: str) -> float:
+    value = config[name]
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise _unfit(name, value, "a positive number")
+    return float(value)
+
+
+def flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = config.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise _unfit(name, value, "true or false")
+    return value
+
+
+def _unfit(name: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"{name} is {json.dumps(value):.40}, expected {expected}")

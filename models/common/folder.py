@@ -1,0 +1,63 @@
+"""What lies in a checkpoint's folder, and a model that is made of it once it is known to fit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from speechmill.models.common.checkpoint import (
+    CheckpointError,
+    Inspection,
+    Reader,
+    Safetensors,
+    Source,
+    StateDict,
+    Weights,
+)
+from speechmill.models.common.config import obj
+from speechmill.models.common.memory import ensure_room
+
+T = TypeVar("T")
+Rename = Callable[[str], str | None]
+"""From a tensor's stored key to its name in the model, None where it is no part of it."""
+Make = Callable[[Reader, torch.device], T]
+_INDEX, _WHOLE, _PICKLED = "model.safetensors.index.json", "model.safetensors", "model.pth"
+
+
+def read_json(path: Path, read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` makes of a file's object. Raises CheckpointError in one line that names the file and the field."""
+    try:
+        return read(obj(json.loads(path.read_text(encoding="utf-8")), "the file"))
+    except KeyError as error:
+        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None
+
+
+def find_source(folder: Path) -> Source:
+    """A model's tensors, as Transformers names their files. Raises CheckpointError if there are none."""
+    for name in (_INDEX, _WHOLE):
+        if (folder / name).is_file():
+            return Safetensors(folder / name)
+    if (folder / _PICKLED).is_file():
+        return StateDict(folder / _PICKLED)
+    raise CheckpointError(f"{folder} has none of {_INDEX}, {_WHOLE}, {_PICKLED}")
+
+
+def inspect(make: Make[object], source: Source, rename: Rename) -> Inspection:
+    """What a model would take, and what does not fit, without reading a tensor."""
+    inspection = Inspection(source, rename)
+    make(inspection, torch.device("meta"))
+    return inspection
+
+
+def build(make: Make[T], source: Source, rename: Rename, device: torch.device, dtype: torch.dtype) -> tuple[T, int]:
+    """A model with its weights in place, and the bytes that these take.
+
+    Raises CannotLoad, in one line, where the device has no room for it, and for a tensor that does not fit.
+    """
+    needs = {"weights": dtype.itemsize * inspect(make, source, rename).parameters}
+    ensure_room(device, needs, "choose another device, or close what else is on it")
+    return make(Weights(source, device, dtype, rename), device), needs["weights"]

@@ -1,0 +1,41 @@
+"""Whether a folder is a checkpoint that the model can be loaded from, told without reading a tensor."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.common.folder import find_source, inspect
+from speechmill.models.qwen3_tts.codec import check as codec
+from speechmill.models.qwen3_tts.config import BASE, read_config, read_sampling
+from speechmill.models.qwen3_tts.speaker import check as speaker
+from speechmill.models.qwen3_tts.talker import Talker, internal_name
+from speechmill.models.qwen3_tts.tokenizer import Tokenizer
+
+
+def check(folder: Path) -> list[str]:
+    """What keeps the folder from being used, a line each; empty if nothing does."""
+    if not folder.is_dir():
+        return [f"{folder} is no folder"]
+    return [*check_talker(folder), *codec.check(folder), *_check_speaker(folder)]
+
+
+def check_talker(folder: Path) -> list[str]:
+    """The same of the talker alone."""
+    try:
+        make = partial(Talker, read_config(folder), torch.float32)
+        Tokenizer(folder)
+        read_sampling(folder)
+        return inspect(make, find_source(folder), internal_name).findings
+    except CheckpointError as error:
+        return [str(error)]
+
+
+def _check_speaker(folder: Path) -> list[str]:
+    """Only checkpoints that clone have a speaker encoder."""
+    try:
+        config = read_config(folder)
+    except CheckpointError:
+        return []  # which the talker says
+    return speaker.check(folder) if config.kind == BASE else []

@@ -1,0 +1,220 @@
+"""What a checkpoint says of itself: `config.json`, and how it samples in `generation_config.json`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechmill.models.common.config import count, flag, obj, positive, whole
+from speechmill.models.common.folder import read_json
+from speechmill.models.common.transformer import LayerShape
+
+CUSTOM_VOICE, VOICE_DESIGN, BASE = "custom_voice", "voice_design", "base"
+SMALL = "0b6"
+CONTROL_IDS = 1024
+"""At the end of the talker's vocabulary, above the codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextIds:
+    """Ids of the text vocabulary that prompts are put together with."""
+
+    start: int
+    end: int
+    """Of a turn."""
+    pad: int
+    bos: int
+    eos: int
+    """Of the text that is spoken."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecIds:
+    """The same of the talker's vocabulary."""
+
+    pad: int
+    bos: int
+    eos: int
+    think: int
+    nothink: int
+    think_bos: int
+    think_eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerConfig:
+    """The two transformers, how they meet, and who speaks in which language."""
+
+    kind: str
+    """`custom_voice`, `voice_design` or `base`."""
+    size: str
+    talker: LayerShape
+    predictor: LayerShape
+    rope_base: float
+    predictor_rope_base: float
+    positions: int
+    """Longest prompt with its frames."""
+    groups: int
+    """Codes in a frame, one of each codebook."""
+    vocabulary: int
+    """Of the talker: codes of the first codebook and control ids."""
+    residual_codes: int
+    """Codes of each of the other codebooks."""
+    text_vocabulary: int
+    text_width: int
+    text: TextIds
+    codec: CodecIds
+    languages: Mapping[str, int]
+    """Control ids by name, as speakers have them."""
+    speakers: Mapping[str, int]
+    dialects: Mapping[str, str]
+    """Languages of speakers that change what Chinese means."""
+
+    @property
+    def first_codes(self) -> int:
+        """Codes of the first codebook."""
+        return self.vocabulary - CONTROL_IDS
+
+    @property
+    def codebooks(self) -> tuple[int, ...]:
+        """Codes of each group."""
+        return (self.first_codes, *[self.residual_codes] * (self.groups - 1))
+
+    @property
+    def follows_instructions(self) -> bool:
+        return self.kind != BASE and not (self.kind == CUSTOM_VOICE and self.size == SMALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How codes are drawn: those of the first codebook, and (`sub`) the others of their frames."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+    sub_temperature: float
+    sub_top_p: float
+    sub_top_k: int
+    max_new_tokens: int
+
+
+def read_config(folder: Path) -> TalkerConfig:
+    """Raises CheckpointError in one line that names the file and the field."""
+    return read_json(folder / "config.json", _config)
+
+
+def read_sampling(folder: Path) -> Sampling:
+    """Raises CheckpointError in one line that names the file and the field."""
+    return read_json(folder / "generation_config.json", _sampling)
+
+
+def _config(config: Mapping[str, Any]) -> TalkerConfig:
+    kind = config["tts_model_type"]
+    if kind not in (CUSTOM_VOICE, VOICE_DESIGN, BASE):
+        raise ValueError(f"tts_model_type is {kind!r}, expected {CUSTOM_VOICE}, {VOICE_DESIGN} or {BASE}")
+    talker = obj(config["talker_config"], "talker_config")
+    predictor = obj(talker["code_predictor_config"], "code_predictor_config")
+    vocabulary, text_vocabulary = count(talker, "vocab_size"), count(talker, "text_vocab_size")
+    groups = count(talker, "num_code_groups")
+    if vocabulary <= CONTROL_IDS or groups < 2 or count(predictor, "num_code_groups") != groups:
+        raise ValueError(f"{groups} code groups and a vocabulary of {vocabulary} do not fit the code predictor")
+    return TalkerConfig(
+        kind=kind,
+        size=str(config.get("tts_model_size")),
+        talker=_shape(talker, "talker_config"),
+        predictor=_shape(predictor, "code_predictor_config"),
+        rope_base=positive(talker, "rope_theta"),
+        predictor_rope_base=positive(predictor, "rope_theta"),
+        positions=count(talker, "max_position_embeddings"),
+        groups=groups,
+        vocabulary=vocabulary,
+        residual_codes=count(predictor, "vocab_size"),
+        text_vocabulary=text_vocabulary,
+        text_width=count(talker, "text_hidden_size"),
+        text=_text_ids(config, text_vocabulary),
+        codec=_codec_ids(talker, vocabulary),
+        languages=_ids(talker, "codec_language_id", vocabulary),
+        speakers=_ids(talker, "spk_id", vocabulary),
+        dialects=_dialects(talker),
+    )
+
+
+def _shape(config: Mapping[str, Any], part: str) -> LayerShape:
+    """Raises ValueError that names the `part` too: both have the same fields."""
+    try:
+        return _layers(config)
+    except ValueError as error:
+        raise ValueError(f"{part}: {error}") from None
+
+
+def _layers(config: Mapping[str, Any]) -> LayerShape:
+    rotary = config.get("rope_scaling") or {}
+    if flag(config, "use_sliding_window", False) or config.get("hidden_act", "silu") != "silu":
+        raise ValueError("sliding windows, and activations other than silu, are not known here")
+    if obj(rotary, "rope_scaling").get("rope_type", "default") != "default":
+        raise ValueError(f"rope_type {rotary['rope_type']!r} is not known here")
+    biased = flag(config, "attention_bias", False)
+    return LayerShape(
+        layers=count(config, "num_hidden_layers"),
+        width=count(config, "hidden_size"),
+        heads=count(config, "num_attention_heads"),
+        kv_heads=count(config, "num_key_value_heads"),
+        size=count(config, "head_dim"),
+        hidden=count(config, "intermediate_size"),
+        eps=positive(config, "rms_norm_eps"),
+        qk_norm=True,
+        qkv_bias=biased,
+        out_bias=biased,
+    )
+
+
+def _text_ids(config: Mapping[str, Any], vocabulary: int) -> TextIds:
+    names = ("im_start", "im_end", "tts_pad", "tts_bos", "tts_eos")
+    return TextIds(*(_id(config, f"{name}_token_id", vocabulary) for name in names))
+
+
+def _codec_ids(config: Mapping[str, Any], vocabulary: int) -> CodecIds:
+    pad, bos = (_id(config, f"codec_{name}_id", vocabulary) for name in ("pad", "bos"))
+    eos = _id(config, "codec_eos_token_id", vocabulary)
+    thinking = (_id(config, f"codec_{name}_id", vocabulary) for name in ("think", "nothink", "think_bos", "think_eos"))
+    if eos < vocabulary - CONTROL_IDS:
+        raise ValueError(f"codec_eos_token_id is {eos}, which is a code")
+    return CodecIds(pad, bos, eos, *thinking)
+
+
+def _ids(config: Mapping[str, Any], name: str, vocabulary: int) -> dict[str, int]:
+    """Ids by names in lower case."""
+    named = obj(config[name], name)
+    return {key.casefold(): _id(named, key, vocabulary) for key in named}
+
+
+def _id(config: Mapping[str, Any], name: str, vocabulary: int) -> int:
+    value = whole(config, name)
+    if value >= vocabulary:
+        raise ValueError(f"{name} is {value}, beyond the vocabulary of {vocabulary}")
+    return value
+
+
+def _dialects(config: Mapping[str, Any]) -> dict[str, str]:
+    """False stands for none."""
+    named = obj(config.get("spk_is_dialect") or {}, "spk_is_dialect")
+    return {speaker.casefold(): name.casefold() for speaker, name in named.items() if isinstance(name, str)}
+
+
+def _sampling(config: Mapping[str, Any]) -> Sampling:
+    """What is not said is as in upstream's own code. Without sampling the likeliest code is taken."""
+    sampled, sub_sampled = flag(config, "do_sample", True), flag(config, "subtalker_dosample", True)
+    values = {"temperature": 0.9, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.05, "max_new_tokens": 2048}
+    values |= {f"subtalker_{name}": values[name] for name in ("temperature", "top_p", "top_k")}
+    said = {**values, **{name: value for name, value in config.items() if value is not None}}
+    return Sampling(
+        temperature=positive(said, "temperature"),
+        top_p=positive(said, "top_p"),
+        top_k=count(said, "top_k") if sampled else 1,
+        repetition_penalty=positive(said, "repetition_penalty"),
+        sub_temperature=positive(said, "subtalker_temperature"),
+        sub_top_p=positive(said, "subtalker_top_p"),
+        sub_top_k=count(said, "subtalker_top_k") if sub_sampled else 1,
+        max_new_tokens=count(said, "max_new_tokens"),
+    )

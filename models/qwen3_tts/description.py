@@ -1,0 +1,62 @@
+"""What a checkpoint's `config.json` says that its model's card has to tell. Needs no torch: the API reads it too."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from speechmill.models.card import ModelCard, VoiceCard
+from speechmill.models.common.config import count, obj
+
+PREFERRED = "vivian"
+
+
+def default_voice(names: Iterable[str]) -> str:
+    """Of a request that names none: the released default where a checkpoint has it, else its first."""
+    known = list(names)
+    return PREFERRED if PREFERRED in known else next(iter(known), "")
+
+
+def describe(card: ModelCard, folder: Path) -> ModelCard:
+    """The card with the speakers, languages and embeddings of this very checkpoint: whoever tunes one adds his own.
+
+    Raises LookupError, in one line.
+    """
+    path = folder / "config.json"
+    try:
+        return _described(card, obj(json.loads(path.read_text(encoding="utf-8"))["talker_config"], "talker_config"))
+    except KeyError as error:
+        raise LookupError(f"{path}: {error.args[0]} is missing") from None
+    except (OSError, ValueError) as error:
+        raise LookupError(f"cannot read {path}: {error}") from None
+
+
+def _described(card: ModelCard, talker: Mapping[str, Any]) -> ModelCard:
+    told = card.model_dump()
+    told["languages"] = tuple(_languages(card, obj(talker["codec_language_id"], "codec_language_id")))
+    if card.voices:
+        voices = {voice.name: voice for voice in _voices(card, talker)}
+        told["voices"] = [voice.model_dump() for voice in voices.values()]
+        told["default_voice"] = default_voice(voices)
+    if card.parameters.speaker_embedding:
+        told["parameters"]["speaker_embedding"] = count(talker, "hidden_size")
+    return ModelCard.model_validate(told)
+
+
+def _languages(card: ModelCard, ids: Mapping[str, Any]) -> Iterator[str]:
+    """Those of the card that there are, in its order, then all others."""
+    known = {name.casefold(): name for name in card.languages}
+    yield from (name for folded, name in known.items() if folded in ids)
+    yield from (name.title() for name in ids if name.casefold() not in known)
+
+
+def _voices(card: ModelCard, talker: Mapping[str, Any]) -> Iterator[VoiceCard]:
+    """Those of the card that there are, in its order, then all others."""
+    names, dialects = obj(talker["spk_id"], "spk_id"), obj(talker.get("spk_is_dialect") or {}, "spk_is_dialect")
+    known = {voice.name for voice in card.voices}
+    yield from (voice for voice in card.voices if voice.name in names)
+    for name in names:
+        if name not in known:
+            dialect = dialects.get(name)
+            speaks = {"languages": ("Chinese",), "description": f"{dialect}." } if isinstance(dialect, str) else {}
+            yield VoiceCard(name=name, **speaks)

@@ -1,0 +1,64 @@
+"""What `config.json` of a checkpoint says of its speaker encoder; what it does not say is as in the released ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speechmill.models.common.config import count, counts, obj
+from speechmill.models.common.folder import read_json
+
+_RELEASED: Mapping[str, Any] = {
+    "mel_dim": 128,
+    "enc_channels": [512, 512, 512, 512, 1536],
+    "enc_kernel_sizes": [5, 3, 3, 3, 1],
+    "enc_dilations": [1, 2, 3, 4, 1],
+    "enc_attention_channels": 128,
+    "enc_res2net_scale": 8,
+    "enc_se_channels": 128,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerConfig:
+    """Lists have an entry for each block; the last one is of the layer that merges them."""
+
+    sample_rate: int
+    width: int
+    """Of the vector."""
+    bands: int
+    channels: tuple[int, ...]
+    kernels: tuple[int, ...]
+    dilations: tuple[int, ...]
+    attention: int
+    scale: int
+    squeezed: int
+
+
+def read_config(folder: Path) -> SpeakerConfig:
+    """Raises CheckpointError in one line that names the file and the field, also where there is no such encoder."""
+    return read_json(folder / "config.json", _speaker)
+
+
+def _speaker(checkpoint: Mapping[str, Any]) -> SpeakerConfig:
+    config = {**_RELEASED, **obj(checkpoint["speaker_encoder_config"], "speaker_encoder_config")}
+    width, taken = count(config, "enc_dim"), count(obj(checkpoint["talker_config"], "talker_config"), "hidden_size")
+    if width != taken:
+        raise ValueError(f"enc_dim is {width}, but the talker takes vectors of {taken}")
+    channels, kernels = counts(config, "enc_channels"), counts(config, "enc_kernel_sizes")
+    dilations, scale = counts(config, "enc_dilations"), count(config, "enc_res2net_scale")
+    if not 3 <= len(channels) == len(kernels) == len(dilations):
+        raise ValueError("enc_channels, enc_kernel_sizes and enc_dilations need as many entries, three at least")
+    if any(width % scale for width in channels[1:-1]):
+        raise ValueError("enc_channels are no multiples of enc_res2net_scale")
+    return SpeakerConfig(
+        sample_rate=count(config, "sample_rate"),
+        width=width,
+        bands=count(config, "mel_dim"),
+        channels=channels,
+        kernels=kernels,
+        dilations=dilations,
+        attention=count(config, "enc_attention_channels"),
+        scale=scale,
+        squeezed=count(config, "enc_se_channels"),
+    )
