@@ -82,6 +82,9 @@ class Deadlines:
             runner.hurry(self._runs_dry)
         self.able = {runner: runner.able() for runner in runners}
         self._jobs = {runner: _begun(runner) for runner in runners}
+        for index, runner in enumerate(runners):
+            for later in self._passed(index):
+                self._jobs[later] |= self._jobs[runner]
         self._admit()
 
     def _runs_dry(self, work: Work, runner: Runner) -> bool:

@@ -49,9 +49,13 @@ class Work:
     joined: int = 0
     """Segments of the job that `finish` has joined, as last heard (reader, keeper; of `finish` itself the writer)."""
     before_s: float = 0.0
-    """Audio of the job in front of the segment: what is joined is known, the rest is taken to be like it."""
+    """Audio of the job in front of the segment: what is joined is known, the rest is taken to be like it (reader,
+    keeper).
+    """
     playing_since: float | None = None
-    """When the job's first audio was there for a listener; monotonic clock. None before."""
+    """When the job's first audio was there for a listener; monotonic clock. None before (compute where it is made here,
+    reader, keeper: whoever knows first).
+    """
     stalled_s: float = 0.0
     """How long its listener has stood still for want of audio: it plays on from there when some comes (compute)."""
     begun: bool = False

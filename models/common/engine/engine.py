@@ -149,7 +149,8 @@ class Engine:
     def _giving(self, batch: Sequence[Held], place: int) -> list[Held]:
         """Who gives up pages for the batch's sequence at `place`, the first one first: whoever rests longest."""
         chosen = {held.slot for held in batch}
-        resting = sorted((held for held in self._held.values() if held.slot not in chosen), key=lambda held: held.served)
+        resting = [held for held in self._held.values() if held.slot not in chosen]
+        resting.sort(key=lambda held: held.served)
         return [*resting, *reversed(batch[place + 1 :])]
 
     def _compute(self, held: Held, budget: int, giving: Sequence[Held]) -> int:
