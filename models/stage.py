@@ -122,8 +122,7 @@ class Stage(Protocol):
 
     One whose slots become runnable by the clock alone also has `due_s()`: seconds until the next of them does. One that
     waits for more input than it needs has `hurry(slot)`: somebody runs dry, the next piece is made of what is there.
-    One
-    that takes much memory has `memory`: bytes by what they are for.
+    One that takes much memory has `memory`: bytes by what they are for.
     """
 
     def warm(self) -> None:
