@@ -162,11 +162,15 @@ class Loop:
         self._outcome(Written(work, emission, work.fed, handed_over))
 
     def _note_listener(self, runner: Runner, work: Work, emission: Emission) -> None:
-        """Who ran dry plays on from here; who gets the first audio of all begins now."""
+        """Who ran dry plays on from here; who gets the first audio of all begins now, or soon."""
         now = self._clock()
         if work.playing_since is not None:
             work.stalled_s -= min(slack_s(work, runner.card.rate, now), 0.0)
-        elif runner.card.unit == "pcm" and work.urgent and emission.frames:
+        elif not work.urgent or work.made or not emission.frames:
+            return
+        elif runner.card.unit != "pcm":
+            work.sent = now
+        else:
             for other in (other for runner in self._order for other in runner.works.values()):
                 if other.task.job == work.task.job:
                     other.playing_since = now

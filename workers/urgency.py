@@ -15,6 +15,10 @@ PUBLISH_S = 0.05
 """From the end of a step to the listener's ear, on a busy machine."""
 AHEAD_S = 10.0
 """As long as it takes to notice that a worker is lost. Who has so much to play gives way to everybody else."""
+NEWS_S = 0.5
+"""Until it is known whether the next stage, in another process, has made a first piece heard. So long it counts as heard
+at once: the second one must not be late.
+"""
 HEARABLE_S = 0.02
 """Sound devices bridge shorter silences."""
 FULL = 0.85
@@ -25,12 +29,19 @@ RUNNING_DRY, STARTING, PLAYING, UNHEARD, AHEAD, WAITING = range(6)
 NEVER: Urgency = (WAITING, 0, 0.0)
 
 
+def is_heard(work: Work, now: float) -> bool:
+    """Whether the job plays, as far as is known."""
+    return work.playing_since is not None or now - work.sent < NEWS_S
+
+
 def slack_s(work: Work, rate: float, now: float) -> float:
     """Seconds until the listener has heard all that the work has made; one that has not begun would begin now.
 
     `rate`: units of the work's log per second.
     """
-    since = now if work.playing_since is None else work.playing_since
+    since = work.playing_since
+    if since is None:
+        since = work.sent if now - work.sent < NEWS_S else now
     return since + work.before_s + work.made / rate / work.claim.request.stretch + work.stalled_s - now
 
 
@@ -74,10 +85,7 @@ class Deadlines:
         self._runners = runners
         self._longest_s = max([runner.pace.longest_s for runner in self._runners], default=0.0)
         self._hurry_s = PUBLISH_S + 2 * self._longest_s
-        self._lead_s = {
-            runner: sum(later.pace.longest_s for later in self._passed(index) if later is not runner)
-            for index, runner in enumerate(runners)
-        }
+        self._lead_s = {runner: self._behind_s(index) for index, runner in enumerate(runners)}
         for runner in runners:
             runner.hurry(self._runs_dry)
         self.able = {runner: runner.able() for runner in runners}
@@ -87,9 +95,15 @@ class Deadlines:
                 self._jobs[later] |= self._jobs[runner]
         self._admit()
 
+    def _behind_s(self, index: int) -> float:
+        """What the stages take that come after one, or the way to them."""
+        runner, later = self._runners[index], self._passed(index)[:-1]
+        if runner.card.unit != "pcm" and not later:
+            return PUBLISH_S
+        return sum(one.pace.longest_s for one in later)
+
     def _runs_dry(self, work: Work, runner: Runner) -> bool:
-        is_playing = work.claim.live and work.playing_since is not None
-        return is_playing and self._slack_s(work, runner) < self._hurry_s
+        return work.claim.live and is_heard(work, self._now) and self._slack_s(work, runner) < self._hurry_s
 
     def _slack_s(self, work: Work, runner: Runner) -> float:
         """What is left for the stage: those after it take their time as well."""
@@ -99,7 +113,7 @@ class Deadlines:
         claim = work.claim
         if not claim.live:
             return UNHEARD, claim.job_class == "batch", work.arrived
-        is_playing = work.playing_since is not None
+        is_playing = is_heard(work, self._now)
         if not is_playing and work.task.job not in self._admitted:
             return NEVER
         slack = self._slack_s(work, runner)

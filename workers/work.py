@@ -56,6 +56,8 @@ class Work:
     """When the job's first audio was there for a listener; monotonic clock. None before (compute where it is made here,
     reader, keeper: whoever knows first).
     """
+    sent: float = float("-inf")
+    """When its first piece went to the next stage, if the job was not heard before; monotonic clock (compute)."""
     stalled_s: float = 0.0
     """How long its listener has stood still for want of audio: it plays on from there when some comes (compute)."""
     begun: bool = False

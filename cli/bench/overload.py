@@ -72,11 +72,13 @@ def _body(text: str) -> bytes:
     return json.dumps(body).encode()
 
 
-def _run(scheduling: str, stage: str, texts: list[str], pauses_s: list[float]) -> Figures:
+def _run(scheduling: str, stage: str, apart: bool, texts: list[str], pauses_s: list[float]) -> Figures:
     port = free_port()
     sets = [f"models={json.dumps([MODEL])}", "test.stand_in=true", f"worker.scheduling={scheduling}"]
     sets.append(f"test.costs={json.dumps({stage: [STEP_S, SLOT_S]})}")
     sets.append(f"stages={json.dumps({f'{MODEL}/codec': {'live_chunks': [3]}})}")
+    processes = [["talker"], ["codec"], ["farm"]] if apart else [["models"], ["farm"]]
+    sets.append(f"workers={json.dumps([{'stages': stages} for stages in processes])}")
     with tempfile.TemporaryDirectory(prefix="speechmill-bench-") as folder:
         command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder]
         with serving([*command, *(part for one in sets for part in ("--set", one))], port):
@@ -101,14 +103,14 @@ def _figures(scheduling: str, heard: list[Heard], took_s: float) -> Figures:
     )
 
 
-def measure(stage: str, seconds: float, factor: float) -> list[dict[str, Any]]:
+def measure(stage: str, seconds: float, factor: float, apart: bool) -> list[dict[str, Any]]:
     """Run, print, answer the figures. The same requests come at the same times in both runs."""
     chance = random.Random(1)
     texts, pauses_s = list[str](), list[float]()
     while sum(pauses_s) < seconds:
         texts.append(_text(len(texts)))
         pauses_s.append(chance.expovariate(factor * AUDIO_PER_S / (S_PER_CHAR * len(texts[-1]))))
-    figures = [_run(scheduling, stage, texts, pauses_s) for scheduling in ("arrival", "deadline")]
+    figures = [_run(scheduling, stage, apart, texts, pauses_s) for scheduling in ("arrival", "deadline")]
     _show(figures, stage, seconds, factor)
     return [asdict(one) for one in figures]
 

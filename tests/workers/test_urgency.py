@@ -10,6 +10,7 @@ from speechmill.workers.pace import Pace
 from speechmill.workers.runner import Runner
 from speechmill.workers.urgency import (
     AHEAD_S,
+    NEWS_S,
     PUBLISH_S,
     RUNNING_DRY,
     STARTING,
@@ -167,6 +168,15 @@ def test_a_stage_is_in_a_greater_hurry_for_the_stages_behind_it() -> None:
     assert needs[0] < needs[1]
     assert {need[0] for need in needs} == {STARTING}
     assert STARTING < UNHEARD
+
+
+def test_what_went_to_a_stage_elsewhere_counts_as_heard_until_there_could_be_news_of_it() -> None:
+    begun = work_of("begun")
+    begun.begun, begun.made, begun.sent = True, round(0.2 * RATE), NOW
+    talker = measured([begun])
+    talker.card = talker.card.model_copy(update={"unit": "codes"})
+    for now, need in ((NOW, RUNNING_DRY), (NOW + NEWS_S / 2, RUNNING_DRY), (NOW + NEWS_S, STARTING)):
+        assert Deadlines([talker], now).urgency(begun, talker)[0] == need
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=40).map(sorted))
