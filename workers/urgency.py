@@ -16,8 +16,8 @@ PUBLISH_S = 0.05
 AHEAD_S = 10.0
 """As long as it takes to notice that a worker is lost. Who has so much to play gives way to everybody else."""
 NEWS_S = 0.5
-"""Until it is known whether the next stage, in another process, has made a first piece heard. So long it counts as heard
-at once: the second one must not be late.
+"""Until it is known whether the next stage, in another process, has made a first piece heard. Meanwhile it counts as
+heard at once: the second one must not be late.
 """
 HEARABLE_S = 0.02
 """Sound devices bridge shorter silences."""
