@@ -11,7 +11,7 @@ from speechmill.workers.pace import Pace
 from speechmill.workers.runner import Runner
 from speechmill.workers.work import Work
 
-PUBLISH_S = 0.05
+PUBLISH_S = 0.08
 """From the end of a step to the listener's ear, on a busy machine."""
 AHEAD_S = 10.0
 """As long as it takes to notice that a worker is lost. Who has so much to play gives way to everybody else."""
@@ -21,7 +21,7 @@ heard at once: the second one must not be late.
 """
 HEARABLE_S = 0.02
 """Sound devices bridge shorter silences."""
-FULL = 0.85
+FULL = 0.8
 """Share of a process's time that streams may need; the rest is for what is not foreseen."""
 Urgency = tuple[int, int, float]
 """Kind of need, rank in it, and seconds; smaller goes first."""
