@@ -41,7 +41,7 @@ def any_work(draw: st.DrawFn) -> Work:
     return work
 
 
-def measured(works: Sequence[Work], step_s: float = 0.1, audio_s: float = 0.25, batch: int = 0) -> Runner:
+def measured(works: Sequence[Work], step_s: float = 0.09, audio_s: float = 0.25, batch: int = 0) -> Runner:
     """A stage whose steps take so long for each slot, and bring it on by so much."""
     runner = runner_of("voice", works, batch=batch)
     for rows in (1, 2, 4) * 8:
@@ -121,7 +121,7 @@ def playing(job: str, slack: float) -> Work:
 def test_nobody_is_started_who_would_be_one_too_many_and_the_next_is_when_a_stream_is_through() -> None:
     start = work_of("start")
     works = [playing("one", 3.0), playing("two", 3.0), start]
-    assert start not in ranked(works, measured(works)), "three at 0.4 each"
+    assert start not in ranked(works, measured(works)), "three at 0.36 each"
     assert start in ranked(works[1:], measured(works[1:]))
     assert start in ranked(works, measured(works, step_s=0.05))
 
