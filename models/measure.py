@@ -24,7 +24,7 @@ def measure(family: str, size: str, device: str, batches: Sequence[int], threads
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("family")
-    parser.add_argument("--size", default="400m", help="tiny, 400m or full")
+    parser.add_argument("--size", default="400m", help="tiny, 400m or full; of qwen3_tts tiny, 0.6b or 1.7b")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8,64", help="sequences at once, comma separated")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of the CPU")

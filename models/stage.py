@@ -20,7 +20,9 @@ class StageOptions:
     threads: int = 1
     """CPU threads that one step may use."""
     live_chunks: tuple[int, ...] = ()
-    """Chunk sizes in frames of the stage's input while somebody listens; the last one repeats."""
+    """Chunk sizes in frames of the stage's input, or of what a first stage makes, while somebody listens; the last one
+    repeats.
+    """
     bulk_chunk: int = 0
     """Chunk size when nobody listens; 0 means everything that is there."""
     checkpoint: Path | None = None

@@ -92,7 +92,7 @@ def bulk(
 @app.command("model")
 def model(
     family: Annotated[str, typer.Argument(help="Folder under models/, such as fish_speech.")],
-    size: Annotated[str, typer.Option(help="tiny, 400m or full.")] = "400m",
+    size: Annotated[str, typer.Option(help="tiny, 400m or full; of qwen3_tts tiny, 0.6b or 1.7b.")] = "400m",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     batches: Annotated[str, typer.Option(help="Sequences at once, comma separated.")] = "1,8,64",
     threads: Annotated[int, typer.Option(min=1, help="Of the CPU.")] = 1,

@@ -43,34 +43,33 @@ def resample(samples: Tensor, source_hz: int, target_hz: int, sinc: Sinc = HANN)
     common = math.gcd(source_hz, target_hz)
     repeats = -(-_TILE * common // target_hz)  # of the shortest period, so that a product has enough columns
     source, target = source_hz // common * repeats, target_hz // common * repeats
-    kernel = _kernel(source, target, sinc)  # [target, taps]
-    reach = kernel.shape[1] // 2
+    cutoff = min(source, target) * sinc.cutoff / source  # zero crossings per input sample
+    reach = math.ceil(sinc.crossings / cutoff) + 1
     count = -(-len(samples) * target // source)
     periods = -(-count // target)
     padded = fn.pad(samples, (reach, periods * source - len(samples) + reach))
     made = samples.new_empty(periods, target)
     for first in range(0, target, _TILE):
-        starts = torch.arange(first, min(first + _TILE, target)) * source // target
-        around = _spread(kernel[first : first + _TILE], starts - starts[0])
+        phases = torch.arange(first, min(first + _TILE, target)) * source
+        starts = phases // target  # the last samples that are not after the outputs
+        weights = _weights(sinc, cutoff, reach, (phases % target).double() / target)
+        around = _spread(weights, starts - starts[0])
         near = padded.as_strided((periods, around.shape[1]), (source, 1), int(starts[0]))
         made[:, first : first + _TILE] = near @ around.T
     return made.flatten()[:count]
 
 
-def _spread(taps: Tensor, starts: Tensor) -> Tensor:
-    """[outputs, taps] → the same over all samples that the outputs see together, [outputs, taps + last start]."""
-    wide = taps.new_zeros(len(taps), taps.shape[1] + int(starts[-1]))
-    return wide.scatter_(1, starts[:, None] + torch.arange(taps.shape[1]), taps)
+def _weights(sinc: Sinc, cutoff: float, reach: int, past: Tensor) -> Tensor:
+    """What the samples around each output weigh, [outputs, 2·reach + 1] float32.
 
-
-def _kernel(source: int, target: int, sinc: Sinc) -> Tensor:
-    """For each phase of the output what the samples around it weigh, [target, 2·reach + 1] float32.
-
-    Phase k stands k·source/target samples into the input; the middle tap is the last sample not after it.
+    An output stands `past` samples, [outputs] float64 from 0 to 1, behind the middle one.
     """
-    cutoff = min(source, target) * sinc.cutoff / source  # zero crossings per input sample
-    reach = math.ceil(sinc.crossings / cutoff) + 1
-    past = (torch.arange(target) * source % target).double() / target
     distance = torch.arange(-reach, reach + 1, dtype=torch.float64) - past[:, None]
     crossings = (distance * cutoff).clamp(-sinc.crossings, sinc.crossings)
     return (torch.sinc(crossings) * sinc.window(crossings / sinc.crossings) * cutoff).float()
+
+
+def _spread(weights: Tensor, starts: Tensor) -> Tensor:
+    """[outputs, taps] → the same over all samples that the outputs see together, [outputs, taps + last start]."""
+    wide = weights.new_zeros(len(weights), weights.shape[1] + int(starts[-1]))
+    return wide.scatter_(1, starts[:, None] + torch.arange(weights.shape[1]), weights)

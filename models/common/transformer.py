@@ -109,16 +109,19 @@ def read_llama_layer(weights: Reader, shape: LayerShape) -> LayerWeights:
     `feed_forward.w1` (gate), `.w3` (up), `.w2` (down).
     """
     attention, ffn = weights.at("attention"), weights.at("feed_forward")
-    joined = not attention.has("wq.weight")
+    gate_up = _read_gate_up(ffn, shape, ("w1", "w3"))
+    attention_norm = weights.take("attention_norm.weight", (shape.width,))
+    if attention.has("wq.weight"):
+        qkv = _read_qkv(attention, shape, ("wq", "wk", "wv"))
+    else:
+        qkv = Linear.read(attention, "wqkv", shape.qkv, shape.width, shape.qkv_bias)
     return LayerWeights(
-        attention_norm=weights.take("attention_norm.weight", (shape.width,)),
-        qkv=Linear.read(attention, "wqkv", shape.qkv, shape.width, shape.qkv_bias)
-        if joined
-        else _read_qkv(attention, shape, ("wq", "wk", "wv")),
+        attention_norm=attention_norm,
+        qkv=qkv,
         qk_norm=_read_qk_norm(attention, shape) if shape.qk_norm else None,
         out=Linear.read(attention, "wo", shape.width, shape.heads * shape.size, shape.out_bias),
         ffn_norm=weights.take("ffn_norm.weight", (shape.width,)),
-        gate_up=_read_gate_up(ffn, shape, ("w1", "w3")),
+        gate_up=gate_up,
         down=Linear.read(ffn, "w2", shape.width, shape.hidden),
     )
 

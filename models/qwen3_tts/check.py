@@ -8,7 +8,8 @@ import torch
 from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.folder import find_source, inspect
 from speechmill.models.qwen3_tts.codec import check as codec
-from speechmill.models.qwen3_tts.config import BASE, read_config, read_sampling
+from speechmill.models.qwen3_tts.config import BASE, read_config
+from speechmill.models.qwen3_tts.sampling import read_sampling
 from speechmill.models.qwen3_tts.speaker import check as speaker
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: `config.json`, and how it samples in `generation_config.json`."""
+"""What a checkpoint says of itself in `config.json`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,28 +85,9 @@ class TalkerConfig:
         return self.kind != BASE and not (self.kind == CUSTOM_VOICE and self.size == SMALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How codes are drawn: those of the first codebook, and (`sub`) the others of their frames."""
-
-    temperature: float
-    top_p: float
-    top_k: int
-    repetition_penalty: float
-    sub_temperature: float
-    sub_top_p: float
-    sub_top_k: int
-    max_new_tokens: int
-
-
 def read_config(folder: Path) -> TalkerConfig:
     """Raises CheckpointError in one line that names the file and the field."""
     return read_json(folder / "config.json", _config)
-
-
-def read_sampling(folder: Path) -> Sampling:
-    """Raises CheckpointError in one line that names the file and the field."""
-    return read_json(folder / "generation_config.json", _sampling)
 
 
 def _config(config: Mapping[str, Any]) -> TalkerConfig:
@@ -200,21 +181,3 @@ def _dialects(config: Mapping[str, Any]) -> dict[str, str]:
     """False stands for none."""
     named = obj(config.get("spk_is_dialect") or {}, "spk_is_dialect")
     return {speaker.casefold(): name.casefold() for speaker, name in named.items() if isinstance(name, str)}
-
-
-def _sampling(config: Mapping[str, Any]) -> Sampling:
-    """What is not said is as in upstream's own code. Without sampling the likeliest code is taken."""
-    sampled, sub_sampled = flag(config, "do_sample", True), flag(config, "subtalker_dosample", True)
-    values = {"temperature": 0.9, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.05, "max_new_tokens": 2048}
-    values |= {f"subtalker_{name}": values[name] for name in ("temperature", "top_p", "top_k")}
-    said = {**values, **{name: value for name, value in config.items() if value is not None}}
-    return Sampling(
-        temperature=positive(said, "temperature"),
-        top_p=positive(said, "top_p"),
-        top_k=count(said, "top_k") if sampled else 1,
-        repetition_penalty=positive(said, "repetition_penalty"),
-        sub_temperature=positive(said, "subtalker_temperature"),
-        sub_top_p=positive(said, "subtalker_top_p"),
-        sub_top_k=count(said, "subtalker_top_k") if sub_sampled else 1,
-        max_new_tokens=count(said, "max_new_tokens"),
-    )

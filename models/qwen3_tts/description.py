@@ -35,9 +35,9 @@ def _described(card: ModelCard, talker: Mapping[str, Any]) -> ModelCard:
     told = card.model_dump()
     told["languages"] = tuple(_languages(card, obj(talker["codec_language_id"], "codec_language_id")))
     if card.voices:
-        voices = {voice.name: voice for voice in _voices(card, talker)}
-        told["voices"] = [voice.model_dump() for voice in voices.values()]
-        told["default_voice"] = default_voice(voices)
+        voices = list(_voices(card, talker))
+        told["voices"] = [voice.model_dump() for voice in voices]
+        told["default_voice"] = default_voice(voice.name for voice in voices)
     if card.parameters.speaker_embedding:
         told["parameters"]["speaker_embedding"] = count(talker, "hidden_size")
     return ModelCard.model_validate(told)
@@ -57,6 +57,10 @@ def _voices(card: ModelCard, talker: Mapping[str, Any]) -> Iterator[VoiceCard]:
     yield from (voice for voice in card.voices if voice.name in names)
     for name in names:
         if name not in known:
-            dialect = dialects.get(name)
-            speaks = {"languages": ("Chinese",), "description": f"{dialect}." } if isinstance(dialect, str) else {}
-            yield VoiceCard(name=name, **speaks)
+            yield _new_voice(name, dialects.get(name))
+
+
+def _new_voice(name: str, dialect: object) -> VoiceCard:
+    if not isinstance(dialect, str):
+        return VoiceCard(name=name)
+    return VoiceCard(name=name, languages=("Chinese",), description=f"{dialect.replace('_', ' ').capitalize()}.")

@@ -56,9 +56,10 @@ def unpack(payload: bytes) -> Reference:
 def _checked(codes: Tensor) -> NDArray[np.uint16]:
     if codes.is_floating_point() or codes.dim() != 2 or not codes.numel():
         raise ValueError(f"{_CODES} holds no frames of codes")
-    if not 0 <= int(codes.min()) <= int(codes.max()) < 1 << 16:
+    numbers = codes.long().numpy()
+    if numbers.min() < 0 or numbers.max() >= 1 << 16:
         raise ValueError(f"{_CODES} holds numbers that are no codes")
-    return codes.numpy().astype(np.uint16)
+    return numbers.astype(np.uint16)
 
 
 def read_reference(task: StageTask, codebooks: Sequence[int]) -> Reference | None:

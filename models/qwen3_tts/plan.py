@@ -10,10 +10,11 @@ from speechmill.models.common.draws import stream_key
 from speechmill.models.common.engine.engine import Engine
 from speechmill.models.common.engine.model import Request, Vectors
 from speechmill.models.common.params import most_likely, number
-from speechmill.models.qwen3_tts.config import BASE, CUSTOM_VOICE, Sampling, TalkerConfig
+from speechmill.models.qwen3_tts.config import BASE, CUSTOM_VOICE, TalkerConfig
 from speechmill.models.qwen3_tts.description import default_voice
 from speechmill.models.qwen3_tts.features import read_reference
 from speechmill.models.qwen3_tts.prompt import Asked, PromptBuilder, Spoken
+from speechmill.models.qwen3_tts.sampling import Sampling
 from speechmill.models.stage import StageTask
 
 FRAMES_OF_A_TOKEN, LEAST_BUDGET = 12, 192

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from speechmill.models.common.engine.model import Columns
+from speechmill.models.common.engine.model import Columns, Vectors
 from speechmill.models.common.random_weights import RandomWeights
 from speechmill.models.common.transformer import LayerShape
 from speechmill.models.qwen3_tts.columns import FIRST, VECTOR, frame_columns, text_columns
@@ -16,7 +16,7 @@ def _layers(layers: int, width: int, heads: int, kv_heads: int, size: int, hidde
 
 
 def _config(
-    talker: LayerShape, predictor: LayerShape, codes: int, text: tuple[int, int], positions: int
+    talker: LayerShape, predictor: LayerShape, groups: int, codes: int, text: tuple[int, int], positions: int
 ) -> TalkerConfig:
     """`text`: size and width of the text vocabulary."""
     return TalkerConfig(
@@ -27,7 +27,7 @@ def _config(
         rope_base=1e6,
         predictor_rope_base=1e6,
         positions=positions,
-        groups=16,
+        groups=groups,
         vocabulary=codes + CONTROL_IDS,
         residual_codes=codes,
         text_vocabulary=text[0],
@@ -43,9 +43,9 @@ def _config(
 _PREDICTOR = _layers(5, 1024, 16, 8, 128, 3072)
 _TEXT = (151_936, 2048)
 SIZES = {
-    "tiny": _config(_layers(2, 64, 4, 2, 16, 128), _layers(1, 32, 4, 2, 8, 64), 64, (512, 48), 1024),
-    "0.6b": _config(_layers(28, 1024, 16, 8, 128, 3072), _PREDICTOR, 2048, _TEXT, 32_768),
-    "1.7b": _config(_layers(28, 2048, 16, 8, 128, 6144), _PREDICTOR, 2048, _TEXT, 32_768),
+    "tiny": _config(_layers(2, 64, 4, 2, 16, 128), _layers(1, 32, 4, 2, 8, 64), 4, 64, (512, 48), 1024),
+    "0.6b": _config(_layers(28, 1024, 16, 8, 128, 3072), _PREDICTOR, 16, 2048, _TEXT, 32_768),
+    "1.7b": _config(_layers(28, 2048, 16, 8, 128, 6144), _PREDICTOR, 16, 2048, _TEXT, 32_768),
 }
 """The last two have the released shapes."""
 
@@ -65,3 +65,17 @@ def random_prompt(talker: Talker, text: int, frames: int, seed: int = 0) -> Colu
     words = text_columns(tokens[frames:].tolist(), config.groups, config.codec.pad)
     words[FIRST, -1] = config.codec.bos
     return np.concatenate([speaker, frame_columns(codes, tokens[:frames]), words], axis=1)
+
+
+def random_speaker(talker: Talker, seed: int = 0) -> Vectors:
+    """[1, talker width]"""
+    return np.random.default_rng(seed).standard_normal((1, talker.config.talker.width), np.float32)
+
+
+def step_parameters(config: TalkerConfig) -> int:
+    """Parameters that one frame step has to read, however many rows it has: what its speed is measured by."""
+    talker, predictor = config.talker, config.predictor
+    head = (config.first_codes + 1) * talker.width
+    narrow = talker.width * predictor.width if talker.width != predictor.width else 0
+    each = predictor.parameters + config.residual_codes * predictor.width + narrow
+    return talker.parameters + head + (config.groups - 1) * each

@@ -1,6 +1,6 @@
 """The stages of Qwen3-TTS: `encode` (recording → features), `talker` (text → codes), `codec` (codes → s16le)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,10 @@ from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.folder import build, find_source
 from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
-from speechmill.models.qwen3_tts.config import Sampling, TalkerConfig, read_config, read_sampling
+from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
 from speechmill.models.qwen3_tts.plan import Planner
 from speechmill.models.qwen3_tts.prompt import PromptBuilder
+from speechmill.models.qwen3_tts.sampling import Sampling, read_sampling
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
 from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
@@ -49,7 +50,7 @@ def _talker(options: StageOptions) -> TalkerStage:
     if options.checkpoint is None:
         raise CannotLoad("qwen3_tts speaks from a checkpoint only")
     voice = read_voice(options.checkpoint, torch.device(options.device))
-    return talker_stage(voice, EngineOptions(options.slots))
+    return talker_stage(voice, EngineOptions(options.slots), live=options.live_chunks)
 
 
 def read_voice(folder: Path, device: torch.device) -> Voice:
@@ -61,12 +62,14 @@ def read_voice(folder: Path, device: torch.device) -> Voice:
     return Voice(config, read_sampling(folder), PromptBuilder(tokenizer, config), talker, weights_bytes)
 
 
-def talker_stage(voice: Voice, options: EngineOptions, draws: MakeDraws = CounterDraws) -> TalkerStage:
-    """`draws`: where the random numbers of a step come from."""
+def talker_stage(
+    voice: Voice, options: EngineOptions, draws: MakeDraws = CounterDraws, live: Sequence[int] = ()
+) -> TalkerStage:
+    """`draws`: where the random numbers of a step come from; `live`: see `TalkerStage`."""
     engine = Engine(voice.talker, options, draws)
     memory = {"weights": voice.weights_bytes, "keys and values": engine.cache_bytes}
     planner = Planner(voice.config, voice.sampling, voice.prompts, engine)
-    return TalkerStage(engine, planner.plan, _warm_task(voice.config), memory)
+    return TalkerStage(engine, planner.plan, _warm_task(voice.config), memory, live)
 
 
 def _warm_task(config: TalkerConfig) -> StageTask:

@@ -1,28 +1,25 @@
 """Fish Speech on a farm of real processes, from the golden checkpoint: heard, cloned, batched, killed on the way."""
 
-import base64
-import io
 import json
 import os
 import random
 import threading
 import time
-import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.keys import new_id
 from speechmill.models.registry import cards, load_stage
-from speechmill.models.stage import Chunk, Resume, Stage, StageOptions, StageTask
+from speechmill.models.stage import Chunk, Stage, StageOptions, StageTask
 
 from .harness import Farm, assert_same_pcm
+from .speaking import clip, drive, heard, whole
 
 MODEL = "fishaudio/s2-pro"
 GOLDENS = Path(os.environ.get("SPEECHMILL_GOLDENS", Path(__file__).parents[1] / "goldens"))
@@ -54,20 +51,6 @@ def body(text: str, seed: int, frames: int, **fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "input": text, "seed": seed, "max_new_tokens": frames, "response_format": "pcm", **fields}
 
 
-def heard(farm: Farm, asked: dict[str, Any]) -> bytes:
-    """While it is made."""
-    live = {"stream": True, "stream_format": "audio"}
-    answer = httpx.post(f"{farm.base}/v1/audio/speech", json=asked | live, timeout=120)
-    assert answer.status_code == 200, answer.text
-    return answer.content
-
-
-def whole(farm: Farm, asked: dict[str, Any]) -> bytes:
-    answer = httpx.post(f"{farm.base}/v1/audio/speech", json=asked, timeout=120)
-    assert answer.status_code == 200, answer.text
-    return answer.content
-
-
 def in_process(asked: dict[str, Any]) -> bytes:
     """The same by the same stages, called here."""
     task = StageTask("job", 1, 0, asked["input"], "default", asked["seed"], {"max_new_tokens": asked["max_new_tokens"]})
@@ -78,33 +61,6 @@ def in_process(asked: dict[str, Any]) -> bytes:
 def load(name: str) -> Stage:
     stage = cards()[MODEL].stage(name)
     return load_stage(cards()[MODEL], name, StageOptions(1, "cpu", 1, (), stage.bulk_chunk, CHECKPOINT))
-
-
-def drive(stage: Stage, task: StageTask, chunks: list[Chunk]) -> tuple[int, bytes]:
-    """Units and bytes that one slot emits."""
-    stage.open(0, task, Resume())
-    for chunk in chunks:
-        stage.feed(0, chunk)
-    made, units, final = [], 0, False
-    while not final:
-        for emission in stage.step([0]):
-            made.append(emission.payload)
-            units += emission.frames
-            final = emission.final
-    stage.close(0)
-    return units, b"".join(made)
-
-
-def clip() -> str:
-    """Two seconds of noise, as a data URL."""
-    noise = np.random.default_rng(3).normal(0, 3000, 2 * 44_100).astype("<i2")
-    file = io.BytesIO()
-    with wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(44_100)
-        sound.writeframes(noise.tobytes())
-    return f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def test_the_farm_speaks_what_the_engine_speaks(farm: Farm) -> None:

@@ -13,7 +13,10 @@ from speechmill.models.registry import cards, load_stage
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
 from speechmill.models.tone import stages as tone
 
-CHECKPOINTS = {"fishaudio/s2-pro": Goldens("fish_speech").folder / "ckpt"}
+CHECKPOINTS = {
+    "fishaudio/s2-pro": Goldens("fish_speech").folder / "ckpt",
+    "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice": Goldens("qwen3_tts").folder / "custom_voice",
+}
 """Of models whose weights are too large to have here: small random ones."""
 
 

@@ -1,10 +1,12 @@
 """The parts of Qwen3-TTS's codec and its speaker encoder, from whichever set of goldens there is."""
 
+import io
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 from goldens import Goldens
 from torch import Tensor
@@ -73,3 +75,10 @@ def encode(made: Encoder, samples: Tensor, size: int = 0) -> Tensor:
     codes = [made([stream], [part])[0] for part in samples.split(size * made.frame_samples or len(samples))]
     made.streams.close(stream)
     return torch.cat(codes)
+
+
+def wav(sound: Tensor, rate: int) -> bytes:
+    """A recording as the farm stores it."""
+    file = io.BytesIO()
+    soundfile.write(file, sound.numpy(), rate, format="WAV", subtype="FLOAT")
+    return file.getvalue()

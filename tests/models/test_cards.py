@@ -1,5 +1,6 @@
 """The families' cards against the tables of the speech API, and how a card is read."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,8 @@ def test_a_card_that_contradicts_itself_is_refused(changes: dict[str, Any], mess
 def test_an_unknown_model_and_one_that_nothing_computes_are_told_in_one_line() -> None:
     with pytest.raises(LookupError, match=r"^unknown model 'nobody'; known: .*hibari"):
         served(["hibari", "nobody"])
-    with pytest.raises(LookupError, match=rf"^model '{PRESET}' has a card but no engine.*test\.stand_in"):
-        require(cards()[PRESET], Path("checkpoint"))
+    with pytest.raises(LookupError, match=r"^model 'zai-org/GLM-TTS' has a card but no engine.*test\.stand_in"):
+        require(cards()["zai-org/GLM-TTS"], Path("checkpoint"))
     with pytest.raises(LookupError, match=rf'^model \'{FISH}\' needs its checkpoint: .* checkpoints\."{FISH}"'):
         require(cards()[FISH], None)
     require(cards()[FISH], Path("checkpoint"))
@@ -199,14 +200,35 @@ def test_a_checkpoint_is_found_by_name_or_in_the_cache(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("content", "found"), [('{"model_type": "fish_qwen3_omni"}', FISH), ('{"model_type": "bert"}', "")]
+    ("config", "found"),
+    [
+        ({"model_type": "fish_qwen3_omni"}, FISH),
+        ({"model_type": "qwen3_tts", "tts_model_type": "custom_voice", "tts_model_size": "1b7"}, PRESET),
+        ({"model_type": "qwen3_tts", "tts_model_type": "voice_design", "tts_model_size": "1b7"}, DESIGN),
+        ({"model_type": "qwen3_tts", "tts_model_type": "base", "tts_model_size": "1b7"}, BASE),
+        ({"model_type": "qwen3_tts", "tts_model_type": "base", "tts_model_size": "0b6"}, f"{QWEN}0.6B-Base"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_folder_tells_which_model_it_is_a_checkpoint_of(tmp_path: Path, content: str, found: str) -> None:
-    with pytest.raises(LookupError, match="holds no checkpoint"):
+def test_a_folder_tells_which_model_it_is_a_checkpoint_of(tmp_path: Path, config: dict[str, str], found: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert recognise(tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"model_type": "bert"}', r"a checkpoint of 'bert'.*known: fish_qwen3_omni, dual_ar, qwen3_tts$"),
+        (
+            '{"model_type": "qwen3_tts", "tts_model_type": "voice_design", "tts_model_size": "0b6"}',
+            r"of none of its models here: tts_model_type 'voice_design', tts_model_size '0b6'$",
+        ),
+        ("[]", "holds no checkpoint"),
+        (None, "holds no checkpoint"),
+    ],
+)
+def test_a_folder_of_another_kind_is_one_line(tmp_path: Path, content: str | None, told: str) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(LookupError, match=told):
         recognise(tmp_path)
-    (tmp_path / "config.json").write_text(content)
-    if found:
-        assert recognise(tmp_path) == found
-    else:
-        with pytest.raises(LookupError, match=r"a checkpoint of 'bert'.*known: .*fish_qwen3_omni"):
-            recognise(tmp_path)

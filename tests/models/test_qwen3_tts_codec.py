@@ -1,6 +1,5 @@
 """What is Qwen3-TTS's own of its codec: streams that go on from a reference, and what is made of recordings."""
 
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -10,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 from codec_families import QWEN, log
 from driving import as_log, assert_same_audio, drive, drive_together, payload, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from qwen_codec_goldens import cases, checkpoint, config, encode, encoder, speaker, stored
+from qwen_codec_goldens import cases, checkpoint, config, encode, encoder, speaker, stored, wav
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from speechmill.models.common import memory
 from speechmill.models.common.checkpoint import CheckpointError, Weights
 from speechmill.models.common.codec.encoding import EncodeStage
 from speechmill.models.common.resample import KAISER, resample
@@ -30,7 +29,7 @@ from speechmill.models.qwen3_tts.codec.encoder import Encoder
 from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
 from speechmill.models.qwen3_tts.codec.weights import open_source
 from speechmill.models.qwen3_tts.features import Reference, pack, unpack
-from speechmill.models.stage import Emission, Resume, SlotFailed, StageOptions, StageTask
+from speechmill.models.stage import CannotLoad, Emission, Resume, SlotFailed, StageOptions, StageTask
 
 SEVERAL = settings(max_examples=8)
 sizes = st.lists(st.integers(1, 9), max_size=8)
@@ -135,9 +134,7 @@ def noise(seed: int, samples: int) -> Tensor:
 
 
 def recorded(sound: Tensor, rate: int, mode: str = "icl") -> StageTask:
-    file = io.BytesIO()
-    soundfile.write(file, sound.numpy(), rate, format="WAV", subtype="FLOAT")
-    return task("", params={"mode": mode}, assets={"clip": file.getvalue()})
+    return task("", params={"mode": mode}, assets={"clip": wav(sound, rate)})
 
 
 @cases("voice_clone_prompt")
@@ -232,6 +229,18 @@ def test_what_is_missing_or_misshapen_is_named(tmp_path: Path) -> None:
     assert any(misshapen in finding and "[2]" in finding for finding in findings)
     with pytest.raises(CheckpointError, match=r"norm\.weight"):
         codec_stage(StageOptions(slots=1, checkpoint=folder))
+
+
+def test_stages_tell_what_they_keep_in_memory_and_are_refused_where_that_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = StageOptions(slots=4, checkpoint=checkpoint())
+    assert set(codec_stage(options).memory) == {"weights", "streams", "a step"}
+    assert encode_stage(options).memory["the speaker encoder"] > 0
+    monkeypatch.setattr(memory, "_free", lambda device: 1_000)
+    for make in (codec_stage, encode_stage):
+        with pytest.raises(CannotLoad, match=r"GB for weights.* do not fit"):
+            make(options)
 
 
 def test_a_checkpoint_that_fits_has_no_findings() -> None:

@@ -38,7 +38,7 @@ def test_what_the_farm_derived_is_a_precomputed_voice() -> None:
 
 
 @pytest.mark.parametrize("floats", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
-@pytest.mark.parametrize("integers", [torch.int64, torch.int32, torch.int16, torch.uint8], ids=str)
+@pytest.mark.parametrize("integers", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.uint16], ids=str)
 def test_voices_made_beforehand_come_in_numbers_of_any_size(floats: torch.dtype, integers: torch.dtype) -> None:
     codes = torch.from_numpy(CODES.astype(np.int64)).to(integers)
     found = unpack(save({"speaker_embedding": torch.ones(1, 6, dtype=floats), "ref_code": codes}))

@@ -2,13 +2,19 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from qwen_codec_goldens import GOLDENS, assert_close, cases, decode, decoder, encode, encoder, stored
+from codec_families import log
+from driving import assert_same_audio, drive, payload, task
+from qwen_codec_goldens import GOLDENS, assert_close, cases, checkpoint, decode, decoder, encode, encoder, stored, wav
 from torch import Tensor
 from torch.nn import functional as fn
 
+from speechmill.models.common.pcm import to_s16
 from speechmill.models.qwen3_tts.codec.encoder import Ends
+from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
+from speechmill.models.stage import StageOptions
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 7])
@@ -76,13 +82,36 @@ SPOKEN = [
 def test_what_the_talker_says_becomes_audio(case: dict[str, Any], index: int) -> None:
     """In context it goes on from the reference, of which nothing is heard."""
     made, codes = decoder(case["checkpoint"]), stored(case, f"codes_{index}")
-    inputs = case["inputs"]
     before = codes[:0]
-    if inputs.get("ref_text") and not inputs.get("x_vector_only_mode"):
+    if mode(case) == "icl":
         voices = {voice["inputs"]["ref_audio"]: voice for voice in GOLDENS.of_kinds("voice_clone_prompt")}
-        before = stored(voices[inputs["ref_audio"]], "ref_code")
+        before = stored(voices[case["inputs"]["ref_audio"]], "ref_code")
     samples = decode(made, torch.cat([before, codes]))
     assert_close(case, samples[len(before) * made.frame_samples :], f"wav_{index}")
+
+
+@pytest.mark.parametrize(("case", "index"), SPOKEN)
+def test_stages_make_the_same_of_a_recording_and_of_what_the_talker_says(case: dict[str, Any], index: int) -> None:
+    folder, assets = checkpoint(case["checkpoint"]), {}
+    if mode(case):
+        recording, rate = stored(case, "ref_audio"), case["inputs"]["sample_rate"]
+        encoding = encode_stage(StageOptions(slots=1, checkpoint=folder))
+        asked = task("", params={"mode": mode(case)}, assets={"clip": wav(recording, rate)})
+        assets = {"features": payload(drive(encoding, asked))}
+    codec = codec_stage(StageOptions(slots=1, live_chunks=(1, 2, 4), checkpoint=folder))
+    codes = stored(case, f"codes_{index}")
+    for live in (True, False):
+        made = drive(codec, task("", live=live, assets=assets), log(codes))
+        wanted = to_s16(stored(case, f"wav_{index}").clone())
+        assert_same_audio(made, np.frombuffer(wanted, "<i2").astype(np.int32))
+
+
+def mode(case: dict[str, Any]) -> str:
+    """How a case hears its reference; "" if it has none."""
+    inputs = case["inputs"]
+    if "ref_audio" not in inputs:
+        return ""
+    return "icl" if inputs.get("ref_text") and not inputs.get("x_vector_only_mode") else "xvec"
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])

@@ -5,13 +5,13 @@ import re
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from driving import drive_together, payload, task
-from goldens import Goldens
+from qwen_codec_goldens import GOLDENS, cases, stored
 from torch import Tensor
 
 from speechmill.models.common.attention import PrefillAttention, RowsAttention
@@ -26,28 +26,9 @@ from speechmill.models.qwen3_tts.stages import Voice, read_voice, talker_stage
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
 from speechmill.models.stage import StageTask
 
-GOLDENS = Goldens("qwen3_tts")
-OF_THE_CODEC = {
-    "mel",
-    "speaker_encoder",
-    "resample",
-    "voice_clone_prompt",
-    "codec_encode",
-    "codec_encode_batch",
-    "codec_decode",
-    "codec_decode_chunked",
-    "codec_decode_batch",
-}
 OF_CALLERS = {"interpolation"}
 """Arithmetic that callers do; a vector that it gave is spoken in the cases of `e2e_greedy`."""
-RUN: set[str] = set()
 PAGE = 4
-
-
-def cases(*kinds: str) -> Any:
-    RUN.update(kinds)
-    found = GOLDENS.of_kinds(*kinds)
-    return pytest.mark.parametrize("case", found, ids=[case["name"] for case in found])
 
 
 @cache
@@ -59,10 +40,6 @@ def voice(checkpoint: str, greedy: bool = True) -> Voice:
 @cache
 def stage(checkpoint: str) -> TalkerStage:
     return talker_stage(voice(checkpoint), EngineOptions(slots=4, page=PAGE, pages=64, chunk=2 * PAGE))
-
-
-def stored(case: dict[str, Any], name: str) -> Tensor:
-    return GOLDENS.tensor((case["inputs"] | case["outputs"])[name])
 
 
 def assert_close(case: dict[str, Any], found: Tensor, name: str) -> None:
@@ -81,7 +58,9 @@ def through(spoken: Voice, rows: Tensor) -> tuple[list[Tensor], PagedKv, Tensor]
 
 
 def test_every_kind_of_case_is_run_by_somebody() -> None:
-    assert {case["kind"] for case in GOLDENS.cases["cases"]} <= RUN | OF_THE_CODEC | OF_CALLERS
+    sources = [file.read_text() for file in Path(__file__).parent.glob("test_qwen3_tts_*.py")]
+    run = {kind for source in sources for kind in re.findall(r'@cases\("(\w+)"\)', source)}
+    assert {case["kind"] for case in GOLDENS.cases["cases"]} <= run | OF_CALLERS
 
 
 @cases("tokenize")

@@ -21,8 +21,8 @@ from speechmill.models.stage import Emission, Resume
 FRAMES = 8
 """Within which some takes end and others do not."""
 EVERY = range(1, FRAMES)
-ASKED = Request(random_prompt(talker(), 2, 0, seed=104).numpy(), 0, (1.0, 1.0, float("inf"), 1.0), FRAMES)
-"""With one seed of nine the model has nothing to say."""
+ASKED = Request(random_prompt(talker(), 2, 0, seed=34).numpy(), 0, (1.0, 1.0, float("inf"), 1.0), FRAMES)
+"""With one seed of six the model has nothing to say."""
 TO_END = replace(ASKED, end_expected=True)
 
 
@@ -105,6 +105,14 @@ def test_a_budget_of_the_caller_s_is_no_reason_to_try_again() -> None:
     seed = seed_of([FRAMES], EVERY)
     made = spoken(ASKED, seed)
     assert (payload(made), made[-1].trailer) == (one_try(seed), {"finish_reason": "length"})
+
+
+def test_a_listener_gets_pieces_of_the_sizes_that_the_card_says() -> None:
+    seed = seed_of([FRAMES], range(FRAMES + 1))
+    stage = TalkerStage(engine(), lambda asking: replace(ASKED, key=asking.seed), task(""), {}, live=(1, 2))
+    pieces = drive(stage, task("", seed=seed, live=True))
+    assert [piece.frames for piece in pieces] == [1, 2, 2, 2, 1]
+    assert payload(pieces) == one_try(seed)
 
 
 def test_a_slot_rests_while_its_text_is_on_its_way() -> None:

@@ -8,20 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.held import Held
 from speechmill.models.common.engine.model import Codes, FrameModel, Made, Request
 from speechmill.models.common.engine.runner import MakeDraws, Runner
-from speechmill.models.common.memory import ensure_room
-from speechmill.models.common.paged_kv import KvShape, PagedKv, PagePool
-
-CPU_KV_BYTES = 2 << 30
-GPU_KV_SHARE = 0.6
-"""Of the memory that is free once the weights are loaded; the rest is for steps, and for stages beside this one."""
-LEAST_POSITIONS = 4096
-"""Fewer for a sequence, on a GPU, are not worth a start."""
+from speechmill.models.common.engine.sizing import affordable_pages
+from speechmill.models.common.paged_kv import PagedKv, PagePool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ class Engine:
     def __init__(self, model: FrameModel, options: EngineOptions, draws: MakeDraws = CounterDraws) -> None:
         self.model = model
         self._options = options
-        pages = 1 + (options.pages or _pages(model.kv, options, model.positions))
+        pages = 1 + (options.pages or affordable_pages(model.kv, options.page, options.slots, model.positions))
         self._cache = PagedKv(model.kv, pages, options.page)
         self._pool = PagePool(pages)
         self._runner = Runner(model, self._cache, options.slots, options.chunk, draws)
@@ -214,21 +207,3 @@ class Engine:
         held.pages = []
         held.computed = 0
         held.seated = False
-
-
-def _pages(shape: KvShape, options: EngineOptions, positions: int) -> int:
-    """As many as memory allows and the slots can use; at least what one whole sequence takes on a CPU.
-
-    Raises CannotLoad where the device has no room.
-    """
-    each = 2 * shape.layers * options.page * shape.kv_heads * shape.size * shape.dtype.itemsize
-    one = -(-positions // options.page)
-    least = min(one, -(-LEAST_POSITIONS // options.page))
-    if shape.device.type == "cpu":
-        least = one
-    ensure_room(shape.device, {"keys and values of one sequence": each * least}, "close what else is on it")
-    if shape.device.type == "cuda":
-        room = max(int(torch.cuda.mem_get_info(shape.device)[0] * GPU_KV_SHARE) // each, least)
-    else:
-        room = max(CPU_KV_BYTES // each, one)
-    return min(room, options.slots * one)

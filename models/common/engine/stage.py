@@ -1,5 +1,6 @@
 """A talker as a stage of the farm: tasks in, codes out."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTa
 
 LIVE_FRAMES = 4
 BULK_FRAMES = 25
-"""Frames in one piece of the log while somebody listens, and when nobody does."""
+"""Frames in one piece of the log while somebody listens, unless the card says otherwise, and when nobody does."""
 _AGAIN = b"again"
 """Cursor of a second try."""
 
@@ -21,8 +22,8 @@ _AGAIN = b"again"
 @dataclass(slots=True)
 class _Slot:
     request: Request
-    piece: int
-    """Frames in each emission."""
+    pieces: deque[int]
+    """Frames in each emission to come; the last number repeats."""
     left: int
     """Frames that may still be made."""
     again: bool
@@ -44,13 +45,22 @@ class TalkerStage:
     """
 
     def __init__(
-        self, engine: Engine, plan: Callable[[StageTask], Request], warm_task: StageTask, memory: Needs
+        self,
+        engine: Engine,
+        plan: Callable[[StageTask], Request],
+        warm_task: StageTask,
+        memory: Needs,
+        live: Sequence[int] = (),
     ) -> None:
-        """`plan` turns a task into a request; it raises ValueError, in a line for the client, for one it cannot."""
+        """`plan` turns a task into a request; it raises ValueError, in a line for the client, for one it cannot.
+
+        `live`: frames in the pieces that a listener gets; the last number repeats.
+        """
         self.engine = engine
         self.memory = memory
         self._plan = plan
         self._warm_task = warm_task
+        self._live = live or (LIVE_FRAMES,)
         self._slots: dict[int, _Slot] = {}
 
     def warm(self) -> None:
@@ -67,8 +77,9 @@ class TalkerStage:
             self.engine.open(slot, _attempt(request, again), read_codes(resume.output, self.engine.model.codes))
         except ValueError as error:
             raise SlotFailed(slot, str(error), "invalid_value") from None
-        piece = LIVE_FRAMES if task.live else request.max_frames if request.end_expected else BULK_FRAMES
-        self._slots[slot] = _Slot(request, piece, request.max_frames - resume.end, again, fresh=not resume.end)
+        bulk = request.max_frames if request.end_expected else BULK_FRAMES
+        pieces = deque(self._live if task.live else [bulk])
+        self._slots[slot] = _Slot(request, pieces, request.max_frames - resume.end, again, fresh=not resume.end)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
         raise NotImplementedError("a talker takes its text from the task")
@@ -91,7 +102,11 @@ class TalkerStage:
         held.left -= 1
         if not held.left:
             return self._end(slot, "length", lost=held.request.end_expected)
-        return self._emission(slot) if len(held.waiting) >= held.piece else None
+        if len(held.waiting) < held.pieces[0]:
+            return None
+        if len(held.pieces) > 1:
+            held.pieces.popleft()
+        return self._emission(slot)
 
     def _end(self, slot: int, reason: str, lost: bool) -> Emission | None:
         """`lost`: this is no way to end."""

@@ -1,0 +1,300 @@
+"""Qwen3-TTS's talker as a stage, from the golden checkpoints: resuming, mixing, refusing, and checking folders."""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving import drive, length, payload, task
+from goldens import Goldens
+
+from speechmill.models.common.engine.stage import TalkerStage, read_codes
+from speechmill.models.qwen3_tts.check import check_talker
+from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
+from speechmill.models.qwen3_tts.features import Reference, pack
+from speechmill.models.qwen3_tts.plan import FRAMES_OF_A_TOKEN, LEAST_BUDGET
+from speechmill.models.qwen3_tts.sampling import read_sampling
+from speechmill.models.qwen3_tts.stages import load
+from speechmill.models.stage import CannotLoad, Resume, SlotFailed, StageOptions, StageTask
+
+GOLDENS = Goldens("qwen3_tts")
+CHECKPOINTS = ("custom_voice", "voice_design", "base")
+FRAMES = 6
+TEXT = "This is a small test of speech."
+
+
+@cache
+def talker(checkpoint: str) -> TalkerStage:
+    stage = load("talker", StageOptions(slots=8, checkpoint=GOLDENS.folder / checkpoint))
+    assert isinstance(stage, TalkerStage)
+    return stage
+
+
+@cache
+def config(checkpoint: str) -> TalkerConfig:
+    return read_config(GOLDENS.folder / checkpoint)
+
+
+def spoken(text: str = TEXT, live: bool = True, **changes: Any) -> StageTask:
+    """`changes` of the task itself, the others are parameters."""
+    own = {name: changes.pop(name) for name in ("voice", "seed", "take", "segment", "assets") if name in changes}
+    return task(text, live=live, params={"max_new_tokens": FRAMES + 1, **changes}, **own)
+
+
+def recording(frames: int, seed: int) -> dict[str, bytes]:
+    """What `encode` makes of one; without frames of its speaker alone."""
+    chance, base = np.random.default_rng(seed), config("base")
+    codes = chance.integers(base.codebooks, size=(frames, base.groups)).astype(np.uint16) if frames else None
+    return {"features": pack(Reference(chance.standard_normal(base.talker.width).astype(np.float32), codes))}
+
+
+def vector(seed: int) -> list[float]:
+    return np.random.default_rng(seed).standard_normal(config("base").talker.width).tolist()
+
+
+def mixed(checkpoint: str) -> list[StageTask]:
+    """Eight of every kind that the checkpoint takes."""
+    languages, speakers = list(config(checkpoint).languages), list(config(checkpoint).speakers) or ["default"]
+    texts = ["Hello.", TEXT, "天气真好。", f"{TEXT} {TEXT}"]
+    common = [
+        {"text": texts[n % 4], "seed": n, "live": n % 2 == 0, "non_streaming_mode": n % 3 == 0, "top_p": 1 - n / 9}
+        for n in range(8)
+    ]
+    own: list[dict[str, Any]]
+    if checkpoint == "base":
+        heard = {"assets": recording(9, seed=1), "ref_text": "Hi there."}
+        own = [{"speaker_embedding": vector(1)}, {"assets": recording(0, seed=2)}, heard, {**heard, "top_k": 5}] * 2
+    elif checkpoint == "voice_design":
+        own = [{"instructions": words} for words in ("a low voice", "", "speech", "names")] * 2
+    else:
+        own = [{"voice": speakers[n % len(speakers)], "language": languages[n % len(languages)]} for n in range(8)]
+    return [spoken(**shared, **each) for shared, each in zip(common, own, strict=True)]
+
+
+@cache
+def alone(checkpoint: str) -> list[bytes]:
+    return [payload(drive(talker(checkpoint), each)) for each in mixed(checkpoint)]
+
+
+def side_by_side(stage: TalkerStage, tasks: Sequence[StageTask], chance: random.Random) -> list[bytes]:
+    """They join at random steps, and a step takes some of them."""
+    made, waiting, running = [b""] * len(tasks), list(range(len(tasks))), set[int]()
+    while waiting or running:
+        while waiting and (not running or chance.random() < 0.3):
+            slot = waiting.pop(0)
+            stage.open(slot, tasks[slot], Resume())
+            running.add(slot)
+        for emission in stage.step(chance.sample(sorted(running), chance.randint(1, len(running)))):
+            made[emission.slot] += emission.payload
+            if emission.final:
+                running.remove(emission.slot)
+                stage.close(emission.slot)
+        stage.engine.audit()
+    return made
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_it_warms_up_and_leaves_no_slot_behind(checkpoint: str) -> None:
+    talker(checkpoint).warm()
+    talker(checkpoint).engine.audit()
+    assert all(alone(checkpoint))
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_requests_of_all_kinds_that_come_and_go_are_spoken_as_alone(checkpoint: str) -> None:
+    assert side_by_side(talker(checkpoint), mixed(checkpoint), random.Random(1)) == alone(checkpoint)
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_it_goes_on_after_each_of_its_pieces(checkpoint: str) -> None:
+    for each in mixed(checkpoint)[:4:2]:
+        whole = drive(talker(checkpoint), each)
+        for count in range(1, len(whole)):
+            resume = Resume(length(whole[:count]), payload(whole[:count]), whole[count - 1].cursor)
+            rest = drive(talker(checkpoint), each, resume=resume)
+            assert payload(rest) == payload(whole[count:])
+            assert rest[-1].trailer == whole[-1].trailer
+
+
+def asked(checkpoint: str, **changes: Any) -> tuple[Any, ...]:
+    """All that the codes of a take depend on."""
+    request = talker(checkpoint)._plan(spoken(**changes))
+    return (request.prompt.tobytes(), request.vectors.tobytes(), request.beside, request.key, request.settings)
+
+
+def test_whatever_is_asked_for_makes_another_request() -> None:
+    """In each list every one differs from all others."""
+    heard, words = recording(6, seed=1), {"ref_text": "Hi there."}
+    assert_all_differ(
+        "base",
+        {"assets": heard, **words},
+        {"assets": heard, "ref_text": "Hello."},
+        {"assets": recording(6, seed=3), **words},
+        {"assets": heard, "x_vector_only_mode": True},
+        {"speaker_embedding": vector(1)},
+        {"assets": heard, **words, "non_streaming_mode": True},
+        {"assets": heard, **words, "language": "English"},
+        *({"assets": heard, **words, name: 8} for name in ("seed", "take", "segment")),
+        *({"assets": heard, **words, name: 0.5} for name in ("temperature", "top_p", "repetition_penalty")),
+        *({"assets": heard, **words, "top_k": value} for value in (0, 7)),
+    )
+    assert_all_differ("voice_design", {}, {"instructions": "a low voice"}, {"non_streaming_mode": False})
+    first, second = list(config("custom_voice").speakers)[:2]
+    assert_all_differ("custom_voice", {"voice": first}, {"voice": second}, {"voice": first, "language": "english"})
+
+
+def assert_all_differ(checkpoint: str, *changes: dict[str, Any]) -> None:
+    assert len({asked(checkpoint, **each) for each in changes}) == len(changes)
+
+
+def test_names_are_found_in_any_case_and_nobody_named_is_somebody() -> None:
+    name = next(iter(config("custom_voice").speakers))
+    assert asked("custom_voice", voice=name) == asked("custom_voice", voice=name.upper(), language="AUTO")
+    assert asked("custom_voice", voice="") == asked("custom_voice", voice="default")
+
+
+def test_what_is_no_part_of_the_text_is_nothing_else_either() -> None:
+    """Blanks around it, and control tokens that are only spelt."""
+    stage = talker("custom_voice")
+    assert asked("custom_voice", text=f"\n {TEXT} \t") == asked("custom_voice", text=TEXT)
+    request = stage._plan(spoken("a<|im_end|>b<|endoftext|>"))
+    ids = config("custom_voice").text
+    assert (request.prompt[0] == ids.end).sum() == 0
+    assert (request.prompt[0] == ids.start).sum() == 1
+
+
+def test_a_small_model_is_not_told_how_to_speak(tmp_path: Path) -> None:
+    plan = talker("custom_voice")._plan
+    told = spoken(instructions="a low voice")
+    small = config("custom_voice").size == "0b6"
+    assert (plan(told).prompt.shape == plan(spoken()).prompt.shape) == small
+
+
+@pytest.mark.parametrize(("text", "least"), [(TEXT, 1), (" ".join([TEXT] * 9), LEAST_BUDGET // FRAMES_OF_A_TOKEN + 1)])
+def test_a_take_may_last_as_long_as_its_text_can_take(text: str, least: int) -> None:
+    stage = talker("base")
+    tokens = len(stage._plan(spoken(text, speaker_embedding=vector(1))).beside)  # all but the first, and an end
+    assert tokens >= least
+    free = stage._plan(task(text, params={"speaker_embedding": vector(1)}))
+    assert free.max_frames == max(LEAST_BUDGET, FRAMES_OF_A_TOKEN * tokens)
+    assert free.end_expected
+    bound = stage._plan(spoken(text, speaker_embedding=vector(1)))
+    assert (bound.max_frames, bound.end_expected) == (FRAMES, False)
+
+
+@pytest.mark.parametrize(("checkpoint", "changes", "told"), [
+    ("custom_voice", {"voice": "nobody"}, "there is no speaker 'nobody'; this model has "),
+    ("custom_voice", {"language": "Klingon"}, "there is no language 'klingon'; this model speaks "),
+    ("custom_voice", {"text": " \n "}, "the text holds nothing to speak"),
+    ("custom_voice", {"text": "word " * 40_000}, "the prompt takes"),
+    ("base", {}, "speaks like a recording or a speaker embedding, and has neither"),
+    ("base", {"speaker_embedding": [0.5]}, "the speaker embedding has 1 numbers; this model takes"),
+    ("base", {"assets": recording(3, seed=1)}, "the words of the reference recording are missing"),
+    (
+        "base",
+        {"assets": {"features": pack(Reference(np.array(vector(1), np.float32), np.full((2, 3), 1, np.uint16)))},
+         "ref_text": "Hi."},
+        "the reference was encoded for another model",
+    ),
+])  # fmt: skip
+def test_what_it_cannot_speak_is_refused_for_that_slot(checkpoint: str, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(SlotFailed, match=re.escape(told)) as failure:
+        talker(checkpoint).open(0, spoken(**changes), Resume())
+    assert failure.value.code == "invalid_value"
+    assert "\n" not in str(failure.value)
+    talker(checkpoint).close(0)
+
+
+def test_only_codes_that_the_codec_has_are_made() -> None:
+    for checkpoint in CHECKPOINTS:
+        limits = config(checkpoint).codebooks
+        for made in alone(checkpoint):
+            assert (read_codes(made, len(limits)) < limits).all()
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_the_golden_checkpoints_are_found_complete(checkpoint: str) -> None:
+    assert check_talker(GOLDENS.folder / checkpoint) == []
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDENS.folder / "base", tmp_path / "broken"))
+
+
+def change(file: Path, path: list[str], value: Any) -> None:
+    """Put `value` at `path`."""
+    whole = json.loads(file.read_text())
+    place = whole
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    file.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (["tts_model_type"], "sing", "tts_model_type is 'sing', expected custom_voice, voice_design or base"),
+        (["talker_config"], [], "talker_config is [], expected an object"),
+        (["talker_config", "num_attention_heads"], None, "talker_config: num_attention_heads is null, expected"),
+        (["talker_config", "code_predictor_config", "head_dim"], 0, "code_predictor_config: head_dim is 0, expected"),
+        (["talker_config", "code_predictor_config", "num_code_groups"], 4, "do not fit the code predictor"),
+        (["talker_config", "codec_bos_id"], 99_999, "codec_bos_id is 99999, beyond the vocabulary of"),
+        (["talker_config", "codec_eos_token_id"], 3, "codec_eos_token_id is 3, which is a code"),
+        (["tts_pad_token_id"], "pad", 'tts_pad_token_id is "pad", expected a whole number from 0 on'),
+        (["talker_config", "codec_language_id", "english"], -1, "english is -1, expected a whole number from 0 on"),
+        (["talker_config", "hidden_act"], "relu", "activations other than silu, are not known here"),
+        (["talker_config", "rope_scaling"], {"rope_type": "yarn"}, "rope_type 'yarn' is not known here"),
+    ],
+)  # fmt: skip
+def test_a_config_that_does_not_fit_is_one_line(broken: Path, path: list[str], value: Any, told: str) -> None:
+    change(broken / "config.json", path, value)
+    (found,) = check_talker(broken)
+    assert told in found
+    assert "\n" not in found
+    with pytest.raises(CannotLoad, match=re.escape(told)):
+        load("talker", StageOptions(slots=1, checkpoint=broken))
+
+
+def test_a_tokenizer_that_does_not_fit_is_one_line(broken: Path) -> None:
+    rows = config("base").text_vocabulary
+    change(broken / "vocab.json", ["beyond"], rows)
+    (found,) = check_talker(broken)
+    assert found == f"{broken / 'vocab.json'} has token {rows}, and the config's text vocabulary is {rows}"
+    (broken / "merges.txt").write_text("no such tokens")
+    (found,) = check_talker(broken)
+    assert found.startswith(f"cannot read {broken / 'vocab.json'} and merges.txt: ")
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "generation_config.json", "vocab.json", "merges.txt", "model.safetensors"]
+)
+def test_a_missing_file_is_named(broken: Path, name: str) -> None:
+    (broken / name).unlink()
+    (found,) = check_talker(broken)
+    assert name in found
+
+
+def test_tensors_that_do_not_fit_are_told_by_name(broken: Path) -> None:
+    shape = config("base").talker
+    change(broken / "config.json", ["talker_config", "num_hidden_layers"], shape.layers + 1)
+    change(broken / "config.json", ["talker_config", "intermediate_size"], shape.hidden + 8)
+    findings = check_talker(broken)
+    assert any("mlp.gate_proj.weight is [" in found for found in findings)
+    assert any(f"layers.{shape.layers}.input_layernorm.weight" in found for found in findings)
+    with pytest.raises(CannotLoad, match=r"gate_proj\.weight is \["):
+        load("talker", StageOptions(slots=1, checkpoint=broken))
+
+
+def test_settings_that_a_checkpoint_does_not_say_are_upstreams(broken: Path) -> None:
+    (broken / "generation_config.json").write_text('{"do_sample": false, "subtalker_temperature": 0.5}')
+    found = read_sampling(broken)
+    assert (found.temperature, found.top_p, found.top_k, found.repetition_penalty) == (0.9, 1.0, 1, 1.05)
+    assert (found.sub_temperature, found.sub_top_p, found.sub_top_k, found.max_new_tokens) == (0.5, 1.0, 50, 2048)
