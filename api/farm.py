@@ -19,7 +19,7 @@ from speechmill.configs.settings import Settings
 from speechmill.infra.connect import make_async_client, make_objects
 from speechmill.infra.errors import ConfigError, Overloaded
 from speechmill.infra.jobs import parse_record, retirement
-from speechmill.infra.keys import FARM_STAGES, JOB_CLASSES, Task, out_log
+from speechmill.infra.keys import FARM_STAGES, JOB_CLASSES, READY_QUEUES, Task, out_log
 from speechmill.infra.messages import problem
 from speechmill.infra.posting import Poster
 from speechmill.infra.precomputed import read_precomputed
@@ -47,7 +47,7 @@ class PoolState:
     names: tuple[str, ...]
     """Of live workers."""
     waiting: dict[str, int]
-    """Tasks that wait for a worker, by class."""
+    """Tasks that wait for a worker: those of jobs that somebody hears already (`ongoing`), the others by class."""
     oldest_ms: int
     leased: int
 
@@ -140,8 +140,8 @@ class FarmState:
         for _, pool in pools:
             pipe.zrangebyscore(keys.workers(pool), now_ms, "+inf")
             pipe.hget(keys.leased(), pool)
-            for job_class in JOB_CLASSES:
-                pipe.xinfo_stream(keys.ready(pool, job_class))
+            for queue in READY_QUEUES:
+                pipe.xinfo_stream(keys.ready(pool, queue))
         answers = await pipe.execute(raise_on_error=False)
         for answer in answers:
             if isinstance(answer, Exception) and "no such key" not in str(answer):
@@ -151,10 +151,10 @@ class FarmState:
         chunks = self.client.server("chunks")
         if chunks is not server:
             short = short or await chunks.exists(keys.pressure())
-        stages = {}
+        stages, per_pool = {}, 2 + len(READY_QUEUES)
         for index, (name, _) in enumerate(pools):
-            workers, leased, *queues = answers[index * 5 : index * 5 + 5]
-            streams = {kind: queue for kind, queue in zip(JOB_CLASSES, queues, strict=True) if isinstance(queue, dict)}
+            workers, leased, *queues = answers[index * per_pool : (index + 1) * per_pool]
+            streams = {kind: queue for kind, queue in zip(READY_QUEUES, queues, strict=True) if isinstance(queue, dict)}
             waiting = [queue for queue in streams.values() if queue["length"]]
             ages = [now_ms - int(queue["first-entry"][0].split(b"-")[0]) for queue in waiting]
             stages[name] = PoolState(

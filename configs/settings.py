@@ -59,6 +59,7 @@ class Celery(Section):
 
 ProfileName = Literal["native", "openai", "openwebui"]
 JobClass = Literal["interactive", "normal", "batch"]
+Scheduling = Literal["deadline", "arrival"]
 SCOPES = ("speech", "jobs", "files", "batches", "voices:read", "voices:write", "webhooks", "admin", "local_media")
 
 
@@ -153,6 +154,7 @@ class Testing(Section):
     fault_injection: bool = False
     stand_in: bool = False
     pace: Annotated[float, Field(ge=0)] = 0.0
+    costs: dict[str, tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]]] = {}
 
 
 class Limits(Section):
@@ -185,6 +187,7 @@ class Retention(Section):
 
 
 class Worker(Section):
+    scheduling: Scheduling = "deadline"
     lease_s: Annotated[float, Field(gt=0)] = 10.0
     stuck_step_s: Annotated[float, Field(gt=0)] = 60.0
     drain_s: Annotated[float, Field(ge=0)] = 10.0

@@ -7,6 +7,9 @@ from ulid import ULID
 
 Role = Literal["control", "chunks"]
 JOB_CLASSES = ("interactive", "normal", "batch")
+ONGOING = "ongoing"
+READY_QUEUES = (ONGOING, *JOB_CLASSES)
+"""Of a pool; what goes on with a job that somebody hears stands before all classes."""
 FARM_STAGES = ("finish", "store", "keep")
 FILING_STAGES = ("store", "keep")
 """They end a job with an object in the store, and write no log."""

@@ -163,6 +163,22 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """How far a job is on its way to whoever listens."""
+
+    joined: int = 0
+    """Segments that `finish` has joined."""
+    samples: int = 0
+    """Of them, in the `out` log."""
+    playing_s: float | None = None
+    """Since the job's first audio was there; None before."""
+
+    @classmethod
+    def parse(cls, joined: bytes, samples: bytes, playing_ms: bytes) -> "Heard":
+        return cls(int(joined), int(samples), None if playing_ms == b"-1" else float(playing_ms) / 1000)
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A task that is now ours, and what it takes to work on it."""
 
@@ -177,7 +193,6 @@ class Claim:
     model: str
     stages: tuple[str, ...]
     segments: int
-    joined: int
     request: SpeechRequest
     live: bool
     ttl_s: int
@@ -185,8 +200,7 @@ class Claim:
     job_class: str
     age_s: float
     """Since the job was submitted."""
-    samples: int
-    """Of the job's `out` log, as far as `finish` has joined segments."""
+    heard: Heard
 
     @property
     def previous_stage(self) -> str | None:

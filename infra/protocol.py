@@ -6,13 +6,14 @@ Sync and asyncio callers run the same `Call`; see `client.py`. Every call may be
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from speechmill.configs.settings import JobClass
 from speechmill.infra.keys import LogRef, Role, Task
 from speechmill.infra.messages import (
     PAYLOAD_VERSION,
     Claim,
+    Heard,
     JobDetails,
     LogChunk,
     SpeechRequest,
@@ -121,7 +122,7 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
     if raw[0] != b"task":
         return _text(raw[0])
     task, token, text, attempts, solo, base, model, stages = raw[1:9]
-    segments, joined, request, live, retention, left, job_class, age, samples = raw[9:]
+    segments, request, live, retention, left, job_class, age, *heard = raw[9:]
     return Claim(
         task=Task.parse(_text(task)),
         token=_text(token),
@@ -132,20 +133,27 @@ def _parse_claim(raw: list[Any]) -> Claim | str:
         model=_text(model),
         stages=tuple(json.loads(stages)),
         segments=int(segments),
-        joined=int(joined),
         request=SpeechRequest.from_json(request),
         live=live == b"1",
         ttl_s=max(int(float(left)) // 1000, 0) + int(retention) + 1,
         job_class=_text(job_class),
         age_s=float(age) / 1000,
-        samples=int(samples),
+        heard=Heard.parse(*heard),
     )
 
 
 def claim(
-    pool: str, worker: str, nonce: str, lease_ms: int, open_slots: int, only: JobClass | None = None
+    pool: str,
+    worker: str,
+    nonce: str,
+    lease_ms: int,
+    open_slots: int,
+    only: JobClass | Literal["ongoing"] | None = None,
 ) -> Call[Claim | str]:
-    """A task of the pool, of any class or of one; or `none`, or `alone`: a suspect waits until the batch is empty."""
+    """A task of the pool, what is ongoing first, then of any class or of one; `ongoing` is none.
+
+    Or `none`; or `alone`: a suspect waits until the batch is empty.
+    """
     wanted = () if only is None else (only,)
     return Call("claim", (pool, worker, nonce, lease_ms, PAYLOAD_VERSION, open_slots, *wanted), _parse_claim)
 
@@ -155,7 +163,7 @@ class Renewed:
     """`verdict` is ok, fenced, closed or done."""
 
     verdict: str
-    joined: int
+    heard: Heard
 
 
 def renew(lease_ms: int, held: Sequence[tuple[Task, str, int]]) -> Call[list[Renewed]]:
@@ -163,7 +171,7 @@ def renew(lease_ms: int, held: Sequence[tuple[Task, str, int]]) -> Call[list[Ren
     args = tuple(value for task, token, end in held for value in (str(task), token, end))
 
     def parse(raw: list[Any]) -> list[Renewed]:
-        return [Renewed(_text(raw[i]), int(raw[i + 1])) for i in range(0, len(raw), 2)]
+        return [Renewed(_text(raw[i]), Heard.parse(*raw[i + 1 : i + 4])) for i in range(0, len(raw), 4)]
 
     return Call("renew", (lease_ms, *args), parse)
 

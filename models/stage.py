@@ -127,7 +127,8 @@ class Stage(Protocol):
     """A stepper over slots. `load(name, options)` in a family's `stages.py` makes one, weights in place.
 
     One whose slots become runnable by the clock alone also has `due_s()`: seconds until the next of them does. One that
-    takes much memory has `memory`: bytes by what they are for.
+    waits for more input than it needs has `hurry(slot)`: somebody runs dry, the next piece is made of what is there.
+    One that takes much memory has `memory`: bytes by what they are for.
     """
 
     def warm(self) -> None:

@@ -1,46 +1,34 @@
-"""Who runs in the next step: the listener that runs dry first goes first, work that nobody hears goes last.
-
-Under overload this keeps streams that already play gapless: a job that came later has the later deadline.
-"""
+"""Who runs in the next step."""
 
 from collections.abc import Sequence
 
+from speechmill.configs.settings import Scheduling
 from speechmill.workers.runner import Runner
+from speechmill.workers.urgency import NEVER, Arrivals, Deadlines, Urgency
 from speechmill.workers.work import Work
 
-Urgency = tuple[bool, bool, float]
+Order = Arrivals | Deadlines
+ORDERS: dict[Scheduling, type[Order]] = {"arrival": Arrivals, "deadline": Deadlines}
 
 
-def urgency(work: Work, rate: float) -> Urgency:
-    """Orders works; `rate` is the stage's frames per second.
+def pick(runners: Sequence[Runner], now: float, scheduling: Scheduling) -> tuple[Runner, list[Work]] | None:
+    """The stage and batch of the next step: light stages at once, else the most urgent; in doubt the first given.
 
-    The deadline moves on with what a listener can play. What nobody hears is finished one after the other.
+    `now`: monotonic clock. A batch has the most urgent first.
     """
-    claim = work.claim
-    heard_s = work.made / rate if claim.live else 0.0
-    return not claim.live, claim.job_class == "batch", work.deadline + heard_s
-
-
-def choose(works: Sequence[Work], rate: float, limit: int) -> list[Work]:
-    """At most `limit` of the runnable works, the most urgent first. A suspect runs alone, after the others."""
-    blameless = [work for work in works if not work.claim.solo]
-    if len(blameless) < len(works):
-        works = blameless or works[:1]
-    return sorted(works, key=lambda work: urgency(work, rate))[:limit]
-
-
-def pick(runners: Sequence[Runner]) -> tuple[Runner, list[Work]] | None:
-    """The stage and batch of the next step: light stages at once, else the most urgent; in doubt the first given."""
-    best: tuple[Runner, list[Work]] | None = None
-    best_urgency: Urgency = (True, True, float("inf"))
     for runner in runners:
-        able = runner.able()
-        if not able:
-            continue
-        batch = choose(able, runner.card.rate, runner.card.batch or runner.slots)
-        if runner.light:
-            return runner, batch
-        first = urgency(batch[0], runner.card.rate)
-        if best is None or first < best_urgency:
-            best, best_urgency = (runner, batch), first
+        if runner.light and (works := runner.able()):
+            return runner, works
+    order = ORDERS[scheduling]([runner for runner in runners if not runner.light], now)
+    best, best_urgency = None, NEVER
+    for runner, works in order.able.items():
+        ranked = rank(works, runner, order)
+        if ranked and ranked[0][0] < best_urgency:
+            best, best_urgency = (runner, order.batch(ranked, runner)), ranked[0][0]
     return best
+
+
+def rank(works: Sequence[Work], runner: Runner, order: Order) -> list[tuple[Urgency, Work]]:
+    """Those that need not wait, the most urgent first."""
+    urgencies = [(order.urgency(work, runner), work) for work in works]
+    return sorted([pair for pair in urgencies if pair[0] < NEVER], key=lambda pair: pair[0])

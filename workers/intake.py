@@ -13,12 +13,11 @@ from typing import Any
 
 from redis import Redis
 
-from speechmill.configs.settings import JobClass
 from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, Client, Entry, read_entries
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import log_of
-from speechmill.infra.keys import FILING_STAGES, JOB_CLASSES, TEXT, Role
-from speechmill.infra.messages import Claim, LogChunk
+from speechmill.infra.keys import FILING_STAGES, ONGOING, READY_QUEUES, TEXT, Role
+from speechmill.infra.messages import Claim, Heard, LogChunk
 from speechmill.infra.protocol import (
     Fenced,
     Followed,
@@ -42,7 +41,7 @@ from speechmill.workers.finish import Cursor
 from speechmill.workers.history import read_history, read_whole
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
-from speechmill.workers.runner import Place, Runner
+from speechmill.workers.runner import Runner, Wanted
 from speechmill.workers.work import Drop, Failed, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
@@ -175,7 +174,8 @@ class Intake:
             return []
         free = [runner for runner in self._loop.runners.values() if runner.taken < runner.slots]
         ready = self._client.keys.ready
-        return [ready(one.pool, name) for one in free for name in JOB_CLASSES[: 1 if one.crowded else None]]
+        queues = [(one, name) for one in free for name in READY_QUEUES]
+        return [ready(one.pool, name) for one, name in queues if name == ONGOING or one.wanted in ("any", name)]
 
     def _pool_of(self, queue: str) -> str:
         """`…:ready:<pool>:<class>`"""
@@ -197,17 +197,24 @@ class Intake:
                     closed = self._held.get(fields[b"closed"].decode())
                 if closed is not None:
                     self.drop(closed, "closed")
+            elif b"heard" in fields:
+                self._pass_news(fields[b"heard"].decode(), Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]))
         return free
+
+    def _pass_news(self, job: str, heard: Heard) -> None:
+        for work in self.held():
+            if work.task.job == job:
+                work.hear(heard)
 
     # -- claiming ---------------------------------------------------------------------------------------------------
 
     def _claim_all(self, pools: set[str]) -> None:
         """Fill free slots, the last stage first: what is begun is finished before more is begun."""
         for runner in reversed([self._loop.runners[pool] for pool in self._loop.runners if pool in pools]):
-            while not self._draining and (place := runner.reserve()):
+            while not self._draining and (wanted := runner.reserve()):
                 seated = False
                 try:
-                    claimed = self._claim(runner, place)
+                    claimed = self._claim(runner, wanted)
                     seated = claimed is not None and self._begin(runner, claimed)
                 finally:
                     if not seated:
@@ -215,10 +222,10 @@ class Intake:
                 if claimed is None:
                     break
 
-    def _claim(self, runner: Runner, place: Place) -> Claim | None:
+    def _claim(self, runner: Runner, wanted: Wanted) -> Claim | None:
         number = self._claims.get(runner.pool, 0)
         nonce = f"{self._worker}.{number}"  # the same until it was answered: a lost answer is given again
-        only: JobClass | None = "interactive" if place == "spare" else None
+        only = None if wanted == "any" else wanted
         call = claim(runner.pool, self._worker, nonce, self._lease_ms, runner.taken - 1, only)
         answer = self._client.run(call)
         self._claims[runner.pool] = number + 1
@@ -231,7 +238,7 @@ class Intake:
         """
         task = claimed.task
         own = None if task.stage in FILING_STAGES else log_of(task, claimed.stages)
-        work = Work(claim=claimed, pool=runner.pool, log=own, joined=claimed.joined)
+        work = Work(claim=claimed, pool=runner.pool, log=own)
         log.info("claimed", extra={"job": task.job, "segment": task.segment, "stage": task.stage})
         stands = self._fence(work) if own is not None else Fenced("ok")
         if stands.state != "ok" or stands.trailer:
@@ -368,7 +375,7 @@ class Intake:
         if not runner.crowded:
             return False
         control, keys = self._client.server("control"), self._client.keys
-        return any(control.xlen(keys.ready(runner.pool, job_class)) for job_class in JOB_CLASSES)
+        return any(control.xlen(keys.ready(runner.pool, name)) for name in READY_QUEUES)
 
     def _recover(self, work: Work) -> bool:
         """The input does not join on: read on from the spilled objects (True), or have it made again."""

@@ -85,8 +85,8 @@ class Keeper(threading.Thread):
         for work, answer in zip(held, answers, strict=True):
             if answer.verdict in ("fenced", "closed") and not work.gone:
                 self._intake.drop(work, answer.verdict)
-            elif work.task.stage != "finish":
-                work.joined = answer.joined
+            else:
+                work.hear(answer.heard)
 
     def _reap(self) -> None:
         for job in self._client.run(reap()):

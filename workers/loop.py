@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from speechmill.configs.settings import Scheduling
 from speechmill.models.stage import Chunk, Emission, SlotFailed
 from speechmill.workers.batcher import pick
 from speechmill.workers.opening import stage_task
-from speechmill.workers.runner import Runner
+from speechmill.workers.runner import MAX_WAITING, Runner
+from speechmill.workers.urgency import slack_s
 from speechmill.workers.work import Event, Failed, Feed, Open, Outcome, Work, Written
 
 log = logging.getLogger(__name__)
@@ -25,8 +27,17 @@ IDLE_S = 0.25
 class Loop:
     """Applies events, then makes the step that is needed most; over and over."""
 
-    def __init__(self, runners: list[Runner], outcome: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        runners: list[Runner],
+        outcome: Callable[[Outcome], None],
+        scheduling: Scheduling = "deadline",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`runners`: the stages of a model in their order."""
         self.runners = {runner.pool: runner for runner in runners}
+        self._scheduling: Scheduling = scheduling
+        self._clock = clock
         self._order = list(reversed(runners))
         self._outcome = outcome
         self._events: deque[Event] = deque()
@@ -54,16 +65,25 @@ class Loop:
         """Until `stop`."""
         while not self._stop:
             self._wake.clear()
-            self._apply_events()
-            chosen = pick(self._order)
-            if chosen is not None:
-                self._step(*chosen)
+            has_stepped = self.turn()
             self.stamp = time.monotonic()
-            if chosen is None:
+            if not has_stepped:
                 self._wake.wait(max(min([IDLE_S, *(runner.due_s() for runner in self._order)]), 0))
         for runner in self._order:
             for work in list(runner.works.values()):
                 runner.unseat(work)
+
+    def turn(self) -> bool:
+        """Apply what has come, then make one step, if any can be made; says whether one was."""
+        self._apply_events()
+        wanted = [runner.wanted for runner in self._order]
+        chosen = pick(self._order, self._clock(), self._scheduling)
+        for runner, before in zip(self._order, wanted, strict=True):
+            if runner.waiting < MAX_WAITING and runner.wanted != before:
+                self.freed(runner.pool)
+        if chosen is not None:
+            self._step(*chosen)
+        return chosen is not None
 
     def _apply_events(self) -> None:
         while self._events:
@@ -104,6 +124,9 @@ class Loop:
             self._fail(runner, work, "generation_failed", type(failure).__name__, fatal=False)
 
     def _step(self, runner: Runner, batch: list[Work]) -> None:
+        began = self._clock()
+        for work in batch:
+            work.begun = True
         try:
             emissions = runner.stage.step([work.slot for work in batch])
         except SlotFailed as failure:
@@ -115,6 +138,8 @@ class Loop:
         else:
             for emission in emissions:
                 self._emit(runner, emission)
+            made_s = sum(emission.frames for emission in emissions) / runner.card.rate
+            runner.pace.note(len(batch), self._clock() - began, made_s)
 
     def _isolate(self, runner: Runner, batch: list[Work], failure: SlotFailed) -> None:
         """One slot failed; what the step made of the others is unknown, so they go on from their logs."""
@@ -127,6 +152,7 @@ class Loop:
     def _emit(self, runner: Runner, emission: Emission) -> None:
         work = runner.works[emission.slot]
         start = work.made
+        self._note_listener(runner, work, emission)
         work.made += emission.frames
         work.last_made = time.monotonic()
         work.pending += 1
@@ -135,6 +161,20 @@ class Loop:
         chunk = Chunk(start, work.made, emission.payload, emission.marks)
         handed_over = emission.frames > 0 and self.hand_over(work, chunk)
         self._outcome(Written(work, emission, work.fed, handed_over))
+
+    def _note_listener(self, runner: Runner, work: Work, emission: Emission) -> None:
+        """Who ran dry plays on from here; who gets the first audio of all begins now, or soon."""
+        now = self._clock()
+        if work.playing_since is not None:
+            work.stalled_s -= min(slack_s(work, runner.card.rate, now), 0.0)
+        elif not work.urgent or work.made or not emission.frames:
+            return
+        elif runner.card.unit != "pcm":
+            work.sent = now
+        else:
+            for other in (other for runner in self._order for other in runner.works.values()):
+                if other.task.job == work.task.job:
+                    other.playing_since = now
 
     def _fail(self, runner: Runner, work: Work, code: str, message: str, fatal: bool) -> None:
         self._leave(runner, work)

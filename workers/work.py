@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from speechmill.infra.jobs import log_of
 from speechmill.infra.keys import FARM_STAGES, LogRef, Task, text_log
-from speechmill.infra.messages import Claim
+from speechmill.infra.messages import Claim, Heard
 from speechmill.infra.protocol import LogReader
 from speechmill.models.stage import Chunk, Emission, Resume
 
@@ -44,19 +44,46 @@ class Work:
     """Emissions computed but not yet written (compute adds, writer takes)."""
     slot: int = -1
     """Place in the stage's batch; -1 while it has none (compute)."""
-    deadline: float = 0.0
-    """When a listener that began to play at submission needs the segment's first sample; monotonic clock."""
+    arrived: float = 0.0
+    """When its job was submitted; monotonic clock."""
     fed: "tuple[Work, int] | None" = None
     """Producer in this process, and how much of its log was handed over in memory (compute)."""
     joined: int = 0
-    """Segments of the job that `finish` has joined, as last heard (keeper)."""
+    """Segments of the job that `finish` has joined, as last heard (reader, keeper; of `finish` itself the writer)."""
+    before_s: float = 0.0
+    """Audio of the job in front of the segment: what is joined is known, the rest is taken to be like it (reader,
+    keeper).
+    """
+    playing_since: float | None = None
+    """When the job's first audio was there for a listener; monotonic clock. None before (compute where it is made here,
+    reader, keeper: whoever knows first).
+    """
+    sent: float = float("-inf")
+    """When its first piece went to the next stage, if the job was not heard before; monotonic clock (compute)."""
+    stalled_s: float = 0.0
+    """How long its listener has stood still for want of audio: it plays on from there when some comes (compute)."""
+    begun: bool = False
+    """It has been in a step (compute)."""
     sealed: bool = False
     """Nothing follows in its log (writer)."""
     gone: bool = False
     """Finished, lost or closed: whatever still arrives for it is dropped."""
 
     def __post_init__(self) -> None:
-        self.deadline = time.monotonic() - self.claim.age_s + _audio_before_s(self.claim)
+        self.arrived = time.monotonic() - self.claim.age_s
+        self._place(self.claim.heard)
+
+    def hear(self, heard: Heard) -> None:
+        """News of how far the job is heard; `finish` knows that itself, and old news come late."""
+        if self.task.stage != "finish" and heard.joined >= self.joined:
+            self._place(heard)
+
+    def _place(self, heard: Heard) -> None:
+        self.joined = heard.joined
+        self.before_s = _audio_before_s(self.claim, heard)
+        if heard.playing_s is not None:  # news on their way make it seem later than it was
+            since = time.monotonic() - heard.playing_s
+            self.playing_since = since if self.playing_since is None else min(self.playing_since, since)
 
     @property
     def task(self) -> Task:
@@ -120,13 +147,12 @@ class Failed:
 Outcome = Written | Failed
 
 
-def _audio_before_s(claim: Claim) -> float:
-    """Seconds of audio in front of the segment: those joined are known, the others are taken to be like them."""
-    joined_s = claim.samples / claim.request.sample_rate
-    if claim.task.segment is None:
-        return joined_s
-    typical_s = joined_s / claim.joined if claim.joined else len(claim.text) / CHARS_PER_S
-    return joined_s + (claim.task.segment - claim.joined) * typical_s
+def _audio_before_s(claim: Claim, heard: Heard) -> float:
+    if not heard.joined:
+        return (claim.task.segment or 0) * len(claim.text) / CHARS_PER_S
+    joined_s = heard.samples / claim.request.sample_rate
+    ahead = max((claim.task.segment or 0) - heard.joined, 0)
+    return joined_s + ahead * joined_s / heard.joined
 
 
 def input_logs(claim: Claim, first_segment: int = 0) -> deque[LogRef]:

@@ -105,7 +105,8 @@ def model_runner(settings: Settings, card: ModelCard, stage_name: str) -> Runner
         if has_engine(card) and (card.own_weights or checkpoint is not None):
             stage = load_stage(card, stage_name, options)
         else:
-            stage = tone.load(card, stage_name, options, settings.test.pace)
+            cost = settings.test.costs.get(stage_name, (0.0, 0.0))
+            stage = tone.load(card, stage_name, options, settings.test.pace, cost)
         stage.warm()
     took_s, memory = round(time.monotonic() - began, 2), getattr(stage, "memory", {})
     megabytes = {name: round(size / 1e6) for name, size in memory.items()}
@@ -138,7 +139,7 @@ class Worker:
         self._objects = make_objects(settings)
         self._assets = Assets(self._objects)
         self._uploads = ThreadPoolExecutor(UPLOADS, thread_name_prefix="upload")
-        self._loop = Loop([*runners, *map(self._farm_runner, farm_stages)], self._outcome)
+        self._loop = Loop([*runners, *map(self._farm_runner, farm_stages)], self._outcome, settings.worker.scheduling)
         self._build_threads()
         self._draining = threading.Event()
 

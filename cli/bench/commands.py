@@ -74,6 +74,22 @@ def incremental(
         out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
+@app.command("overload")
+def overload(
+    stage: Annotated[str, typer.Option(help="The one that is too slow: talker or codec.")] = "codec",
+    seconds: Annotated[float, typer.Option(min=1, help="How long streams are asked for.")] = 60.0,
+    factor: Annotated[float, typer.Option(min=0.1, help="Of what the stage can make.")] = 1.5,
+    apart: Annotated[bool, typer.Option(help="Each stage in a process of its own.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+) -> None:
+    """More streams than can be kept playing, served by arrival and by deadline: gaps and first audio."""
+    from speechmill.cli.bench.overload import measure
+
+    figures = measure(stage, seconds, factor, apart)
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
 @app.command("bulk")
 def bulk(
     lines: Annotated[int, typer.Option(min=10, help="Sentences, one on each line.")] = 10_000,

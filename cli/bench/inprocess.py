@@ -10,7 +10,7 @@ from speechmill.cli.bench.load import Level, Sample, summarise
 from speechmill.cli.bench.texts import line_text, request_text
 from speechmill.configs.settings import Settings, StageOverride, load
 from speechmill.infra.keys import Task, new_id
-from speechmill.infra.messages import Claim, SpeechRequest
+from speechmill.infra.messages import Claim, Heard, SpeechRequest
 from speechmill.infra.segments import split
 from speechmill.models.card import ModelCard
 from speechmill.models.registry import cards, load_stage
@@ -98,13 +98,12 @@ class InProcess:
             model=self.card.id,
             stages=tuple(stage.name for stage in self.card.stages),
             segments=len(job.segments),
-            joined=job.finished,
             request=request,
             live=self._live,
             ttl_s=60,
             job_class="interactive" if self._live else "batch",
             age_s=time.perf_counter() - job.began,
-            samples=job.samples,
+            heard=Heard(job.finished, job.samples),
         )
         work = Work(claim=claim, pool=f"{self.card.id}/{stage}", log=None)
         self._owner[work] = job
@@ -115,7 +114,7 @@ class InProcess:
         for index, runner in reversed(list(enumerate(self._runners))):
             while self._queue[index] and runner.reserve():
                 self._open(index, self._queue[index].pop(0))
-        chosen = pick(list(reversed(self._runners)))
+        chosen = pick(list(reversed(self._runners)), time.monotonic(), "arrival")
         if chosen is not None:
             runner, batch = chosen
             index = self._runners.index(runner)

@@ -19,38 +19,15 @@ import websockets
 from rich.console import Console
 
 from speechmill.cli.bench.farm import free_port, serving
+from speechmill.cli.bench.hearing import Heard, ask, by_http
 from speechmill.cli.bench.load import percentile
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
-RATE = 24_000
 SENTENCE = "This is one more sentence of a rather long text. "
 PROBE_S = 0.1
 JOIN_S = 0.02
 """Between two listeners that join."""
 _RSS = re.compile(rb"VmRSS:\s+(\d+) kB")
-
-
-@dataclass(slots=True)
-class Heard:
-    """What one listener got."""
-
-    first_s: float = 0.0
-    audio_s: float = 0.0
-    dry_s: float = 0.0
-    """Longest silence of a player that began with the first sound."""
-    complete: bool = False
-    _began: float = 0.0
-    _sounded: float = 0.0
-
-    def begin(self) -> None:
-        self._began = time.perf_counter()
-
-    def take(self, size: int) -> None:
-        now = time.perf_counter()
-        if not self._sounded:
-            self._sounded, self.first_s = now, now - self._began
-        self.dry_s = max(self.dry_s, now - self._sounded - self.audio_s)
-        self.audio_s += size / 2 / RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +43,6 @@ class Figures:
     dry_p99_ms: float
     memory_per_listener_kb: float
     """Growth of the API process's resident memory at its height, for each listener."""
-
-
-async def _by_http(port: int, body: bytes, heard: Heard) -> None:
-    """A raw stream over a bare socket: the client must cost as little as it can."""
-    reader, writer = await _ask(port, body, heard)
-    head = await reader.readuntil(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        return
-    while size := int(await reader.readline(), 16):
-        await reader.readexactly(size + 2)
-        heard.take(size)
-    heard.complete = True
-    writer.close()
-
-
-async def _ask(port: int, body: bytes, heard: Heard) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    heard.begin()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    writer.write(head.encode() + b"\r\n\r\n" + body)
-    return reader, writer
 
 
 async def _by_websocket(port: int, text: str, heard: Heard) -> None:
@@ -139,13 +95,13 @@ async def _listen(port: int, count: int, seconds: float) -> Figures:
     text = SENTENCE * max(round(seconds / (0.06 * len(SENTENCE))), 1)
     raw = {"model": MODEL, "input": text, "response_format": "pcm", "stream_format": "audio"}
     body = json.dumps(raw).encode()
-    await _by_http(port, json.dumps({**raw, "input": SENTENCE}).encode(), Heard())
+    await by_http(port, json.dumps({**raw, "input": SENTENCE}).encode(), Heard())
     before, health_s, heights = _resident_kb(port), list[float](), list[int]()
     beside = [asyncio.create_task(_probe(port, health_s)), asyncio.create_task(_watch_memory(port, heights))]
-    _, idle = await _ask(port, body, Heard())  # takes nothing of what comes
+    _, idle = await ask(port, body, Heard())  # takes nothing of what comes
     heard, listening = [Heard() for _ in range(count)], list[asyncio.Task[None]]()
     for index, one in enumerate(heard):
-        speak = _by_http(port, body, one) if index % 2 else _by_websocket(port, text, one)
+        speak = by_http(port, body, one) if index % 2 else _by_websocket(port, text, one)
         listening.append(asyncio.create_task(speak))
         await asyncio.sleep(JOIN_S)
     await asyncio.gather(*listening, return_exceptions=True)
@@ -159,7 +115,7 @@ async def _listen(port: int, count: int, seconds: float) -> Figures:
         health_p99_ms=percentile(health_s, 0.99) * 1000,
         first_p50_ms=percentile([one.first_s for one in heard], 0.5) * 1000,
         first_p99_ms=percentile([one.first_s for one in heard], 0.99) * 1000,
-        dry_p99_ms=percentile([one.dry_s for one in heard], 0.99) * 1000,
+        dry_p99_ms=percentile([one.longest_gap_s for one in heard], 0.99) * 1000,
         memory_per_listener_kb=(max(heights) - before) / count,
     )
 

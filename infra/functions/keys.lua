@@ -15,7 +15,8 @@
 --   owned:<job>          set    tasks that a worker holds now
 --   task:<task>          hash   state (ready leased done), epoch, token, worker, attempts, pos, mark, solo, from, rid,
 --                               class
---   ready:<pool>:<class> stream tasks that wait for a worker of the pool; an entry is deleted by the claim
+--   ready:<pool>:<class> stream tasks that wait for a worker of the pool; an entry is deleted by the claim. Those that go
+--                               on with what somebody listens to stand in `ongoing`, before all classes
 --   pass:<pool>          hash   class -> virtual time already served (stride scheduling)
 --   leases               zset   task -> end of lease
 --   backlog:<pool>:<class>:<project>  list   jobs not yet dispatched, by the pool of their first stage
@@ -65,6 +66,7 @@
 --   pressure             string present while memory is above its mark
 
 local CLASSES = {'interactive', 'normal', 'batch'}
+local ONGOING = 'ongoing'
 local WEIGHT = {interactive = 8, normal = 3, batch = 1}
 local FARM_STAGES = {finish = true, store = true, keep = true}
 local AGED_MS = 600000
@@ -104,8 +106,17 @@ local function pool_of(model, stage)
   return (FARM_STAGES[stage] and 'farm' or model) .. '/' .. stage
 end
 
+-- the queue of a task: whoever hears a job already does not wait behind jobs that have not begun
+local function queue_of(root, task, class)
+  local job, _, segment = split_task(task)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'live', 'first_audio')
+  local is_begun = f[2] or (tonumber(segment) or 0) > 0
+  return f[1] == '1' and is_begun and ONGOING or class
+end
+
 local function ready(root, task, model, stage, class, version)
   local key = root .. ':task:' .. task
+  class = queue_of(root, task, class)
   local rid = redis.call('XADD', root .. ':ready:' .. pool_of(model, stage) .. ':' .. class, '*', 't', task, 'v', version)
   redis.call('HSET', key, 'state', 'ready', 'rid', rid, 'class', class)
   redis.call('SADD', root .. ':tasks:' .. split_task(task), task)

@@ -79,16 +79,22 @@ local function successor(segment, stage, stages, tail)
   return 'j', tail[at and 1 or index_of(tail, stage) + 1]
 end
 
+-- how far a job is heard -> segments joined, samples in them, ms since its first audio was there (-1 before it)
+local function heard(root, job, now)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'joined', 'samples', 'first_audio')
+  return f[1] or '0', f[2] or '0', f[3] and tostring(now - tonumber(f[3])) or '-1'
+end
+
 local function claim_answer(root, task, token)
   local job, take, segment, stage = split_task(task)
   local t = redis.call('HMGET', root .. ':task:' .. task, 'attempts', 'solo', 'from')
-  local j = redis.call('HMGET', root .. ':job:' .. job, 'model', 'stages', 'segments', 'joined', 'request', 'live',
-    'retention_s', 'class', 'created', 'samples')
+  local j = redis.call('HMGET', root .. ':job:' .. job, 'model', 'stages', 'segments', 'request', 'live', 'retention_s',
+    'class', 'created')
   local text = redis.call('HGET', root .. ':segments:' .. job, segment) or ''
   local now = now_ms()
   local left = tonumber(redis.call('ZSCORE', root .. ':live', job) or 0) - now
-  return {'task', task, token, text, t[1] or '0', t[2] or '0', t[3] or '-1', j[1], j[2], j[3], j[4], j[5], j[6], j[7],
-    tostring(left), j[8], tostring(now - tonumber(j[9])), j[10] or '0'}
+  return {'task', task, token, text, t[1] or '0', t[2] or '0', t[3] or '-1', j[1], j[2], j[3], j[4], j[5], j[6],
+    tostring(left), j[7], tostring(now - tonumber(j[8])), heard(root, job, now)}
 end
 
 -- the first entry that this worker's version can read; its place in the queue is given up for good
@@ -112,6 +118,8 @@ end
 
 -- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
 local function pick(root, pool, version, open_slots, only, now)
+  local ongoing, suspect = take_entry(root, pool, ONGOING, version, open_slots)
+  if ongoing or suspect or only == ONGOING then return ongoing, suspect end
   local waiting = classes_in_order(root, pool, only, now)
   for _, candidate in ipairs(waiting) do
     local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
@@ -120,7 +128,8 @@ local function pick(root, pool, version, open_slots, only, now)
   end
 end
 
--- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted (none for any)
+-- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted beside what is ongoing (none for any,
+-- `ongoing` for no class)
 -- -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
 function F.claim(keys, args)
   local root, pool, worker, nonce = keys[1], args[1], args[2], args[3]
@@ -168,9 +177,10 @@ function F.claim(keys, args)
   return claim_answer(root, task, token)
 end
 
--- lease ms, then (task, token, position)… -> one of ok fenced closed done for each, each followed by segments joined
+-- lease ms, then (task, token, position)… -> one of ok fenced closed done for each, each followed by how far it is heard
 function F.renew(keys, args)
-  local root, until_ms, answers = keys[1], now_ms() + tonumber(args[1]), {}
+  local root, now, answers = keys[1], now_ms(), {}
+  local until_ms = now + tonumber(args[1])
   for i = 2, #args, 3 do
     local task = args[i]
     local job = split_task(task)
@@ -180,7 +190,7 @@ function F.renew(keys, args)
       redis.call('ZADD', root .. ':leases', until_ms, task)
     end
     answers[#answers + 1] = verdict
-    answers[#answers + 1] = tonumber(redis.call('HGET', root .. ':job:' .. job, 'joined') or 0)
+    for _, figure in ipairs({heard(root, job, now)}) do answers[#answers + 1] = figure end
   end
   return answers
 end
@@ -224,6 +234,17 @@ function F.commit(keys, args)
   return 'ok'
 end
 
+-- whoever holds tasks of a job that is listened to hears how far that is
+local function tell_owners(root, job, now)
+  local joined, samples, playing_ms = heard(root, job, now)
+  local told = {}
+  for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
+    local worker = redis.call('HGET', root .. ':task:' .. task, 'worker')
+    if not told[worker] then tell(root, worker, 'heard', job, 'j', joined, 's', samples, 'p', playing_ms) end
+    told[worker] = true
+  end
+end
+
 -- finish's task, token, segments joined, samples in out: lets the next segments start -> ok fenced closed done
 function F.advance(keys, args)
   local root, task = keys[1], args[1]
@@ -231,8 +252,10 @@ function F.advance(keys, args)
   local verdict = standing(root, task, args[2])
   if verdict ~= 'ok' then return verdict end
   redis.call('HSET', root .. ':job:' .. job, 'joined', args[3], 'samples', args[4])
-  if args[4] ~= '0' then redis.call('HSETNX', root .. ':job:' .. job, 'first_audio', now_ms()) end
+  local now = now_ms()
+  if args[4] ~= '0' then redis.call('HSETNX', root .. ':job:' .. job, 'first_audio', now) end
   redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
+  if redis.call('HGET', root .. ':job:' .. job, 'live') == '1' then tell_owners(root, job, now) end
   next_segment(root, job)
   return 'ok'
 end

@@ -29,10 +29,16 @@ CRASHED = 70
 FEATURES = 4
 
 
-def load(card: ModelCard, name: str, options: StageOptions, pace: float = 0.0) -> Stage:
-    """One stage of any card. `pace`: seconds that a second of tone takes to make. Raises KeyError for no such stage."""
+def load(
+    card: ModelCard, name: str, options: StageOptions, pace: float = 0.0, cost: tuple[float, float] = (0.0, 0.0)
+) -> Stage:
+    """One stage of any card. Raises KeyError for no such stage.
+
+    `pace`: seconds that a second of tone takes to make at least. `cost`: seconds that a step takes, for itself and for
+    each of its slots.
+    """
     card.stage(name)
-    return FeatureStage() if name == "encode" else ToneStage(card, name, options, pace)
+    return FeatureStage() if name == "encode" else ToneStage(card, name, options, pace, cost)
 
 
 @dataclass(slots=True)
@@ -67,8 +73,11 @@ class _Slot:
 class ToneStage:
     """One stepper for every stage that a card may have."""
 
-    def __init__(self, card: ModelCard, name: str, options: StageOptions, pace: float) -> None:
+    def __init__(
+        self, card: ModelCard, name: str, options: StageOptions, pace: float, cost: tuple[float, float]
+    ) -> None:
         self._card = card
+        self._cost = cost
         self._options = options
         self._pace = pace
         self._own = card.stage(name)
@@ -164,6 +173,8 @@ class ToneStage:
         return held.began + held.pace * (self._target(held) - held.start) / self._own.rate
 
     def step(self, slots: Sequence[int]) -> list[Emission]:
+        if any(self._cost):
+            time.sleep(self._cost[0] + self._cost[1] * len(slots))
         return [self._next(slot, self._slots[slot]) for slot in slots]
 
     def _next(self, slot: int, held: _Slot) -> Emission:

@@ -114,6 +114,27 @@ def test_a_slot_that_waits_for_codes_is_not_runnable(codec: CodecFamily) -> None
 
 
 @each_codec
+def test_a_hurried_slot_makes_one_piece_of_what_is_there_and_sounds_the_same(codec: CodecFamily) -> None:
+    codes = codec.codes(20)
+    first, *rest = log(codes, [3, 2])
+    hurried = codec.stage((8,))
+    hurried.open(0, task("", live=True), Resume())
+    hurried.hurry(0)
+    assert not hurried.runnable(0), "there is nothing to make it of"
+    hurried.feed(0, first)
+    assert hurried.runnable(0)
+    made = hurried.step([0])
+    assert [emission.frames for emission in made] == [3 * codec.frame_samples]
+    hurried.feed(0, rest[0])
+    assert not hurried.runnable(0), "once is once"
+    hurried.feed(0, rest[1])
+    while not made[-1].final:
+        made += hurried.step([0])
+    hurried.close(0)
+    assert_same_audio(made, codec.heard(codes))
+
+
+@each_codec
 def test_a_log_without_codes_makes_no_audio(codec: CodecFamily) -> None:
     made = drive(codec.stage(), task(""), [Chunk(0, 0, final=True)])
     assert [(emission.frames, emission.final) for emission in made] == [(0, True)]

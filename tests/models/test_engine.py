@@ -159,6 +159,22 @@ def test_who_has_to_give_up_pages_is_spoken_alike(monkeypatch: pytest.MonkeyPatc
     assert len(preempted) > 5
 
 
+def test_whoever_rests_longest_gives_up_pages_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not who holds the first slot: those that a step leaves out can be more urgent than it knows."""
+    engine = engine_of(pages=9)
+    preempted = note_preempted(engine, monkeypatch)
+    for slot, asked in enumerate((CASES[0], CASES[5], CASES[4])):
+        open_in(engine, slot, asked)
+    for slots in ([0, 1, 2], [2, 1, 0], [0, 2, 1], [0, 2], [0]):
+        engine.step(slots)
+    open_in(engine, 3, CASES[3])
+    while not engine.step([3]):
+        assert len(preempted) <= 3
+    assert preempted == [1, 2, 0][: len(preempted)]
+    assert len(preempted) > 1
+    engine.audit()
+
+
 def test_a_voice_heard_before_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of()
     prefill, computed = engine._runner.prefill, list[int]()

@@ -47,6 +47,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -176,6 +179,16 @@ def test_without_a_pace_nothing_waits_for_the_clock(clock: Clock) -> None:
     began = clock.now
     assert sum(emission.frames for emission in paced(made, clock, task(TEXT, live=True))) == SECONDS * RATE
     assert clock.now == began
+
+
+def test_a_step_takes_what_it_costs_and_says_the_same(clock: Clock) -> None:
+    began, slow = clock.now, tone.load(CARD, "codec", StageOptions(slots=8), cost=(0.5, 0.25))
+    for slot in (0, 1):
+        slow.open(slot, task(TEXT), Resume())
+        for chunk in codes(task(TEXT)):
+            slow.feed(slot, chunk)
+    assert [emission.payload for emission in slow.step([0, 1])] == [payload(audio(task(TEXT)))] * 2
+    assert clock.now - began == 1.0
 
 
 def faulty(fault: str, **changes: object) -> StageTask:

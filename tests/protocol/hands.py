@@ -124,7 +124,7 @@ class Hand:
             self.joined = joined
 
     def _begin(self) -> None:
-        self.begun, self.joined = True, self.claimed.joined
+        self.begun, self.joined = True, self.claimed.heard.joined
         self._open_reader()
         if self.task.stage in FILING_STAGES:
             return

@@ -1,11 +1,13 @@
 """How work comes in and is given out: submit, dispatch, claim and the segments that may run ahead."""
 
+from dataclasses import replace
+
 import pytest
 from redis.exceptions import OutOfMemoryError
 
 from speechmill.infra.keys import Task
-from speechmill.infra.messages import Claim
-from speechmill.infra.protocol import Limits, advance, claim, dispatch, leave, retry, submit
+from speechmill.infra.messages import Claim, Heard
+from speechmill.infra.protocol import Limits, advance, claim, dispatch, leave, renew, retry, submit
 
 from .farm import CODEC, ENCODE, FAILURE, FINISH, KEEP, LEASE_MS, RECORDING, REQUEST, STORE, TALKER, Farm, submission
 
@@ -433,6 +435,61 @@ def test_a_joined_segment_lets_the_next_one_start(farm: Farm) -> None:
     assert farm.run(advance(finish.task, finish.token, 1, 100)) == "ok"
     assert segments(claimable(farm)) == [2]
     assert (farm.record(finish.task.job).joined, farm.record(finish.task.job).samples) == (1, 100)
+
+
+def test_whoever_holds_tasks_of_a_job_that_somebody_hears_is_told_how_far_it_is(farm: Farm) -> None:
+    job = farm.submit(segments=FIVE, live=True)
+    for worker in ("w", "idle"):
+        farm.server.xadd(farm.keys.inbox(worker), {"poke": ""})
+    talker, codec, finish = (farm.claim(pool) for pool in (TALKER, CODEC, FINISH))
+    assert talker.heard == codec.heard == finish.heard == Heard(0, 0, None)
+    farm.run(advance(finish.task, finish.token, 0, 40))
+    farm.run(advance(finish.task, finish.token, 1, 100))
+    news = [fields for _, fields in farm.server.xrange(farm.keys.inbox("w"))][1:]
+    assert [fields[b"heard"].decode() for fields in news] == [job, job]
+    first, second = (Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]) for fields in news)
+    assert (first.joined, first.samples, second.joined, second.samples) == (0, 40, 1, 100)
+    assert first.playing_s is not None
+    assert second.playing_s is not None
+    assert 0 <= first.playing_s <= second.playing_s < 60
+    assert farm.server.xlen(farm.keys.inbox("idle")) == 1
+    later = farm.claim(TALKER).heard
+    (renewed,) = farm.run(renew(1000, [(codec.task, codec.token, 0)]))
+    for told in (later, renewed.heard):
+        assert (told.joined, told.samples) == (1, 100)
+        assert told.playing_s is not None
+        assert told.playing_s >= second.playing_s
+
+
+def test_nobody_is_told_of_a_job_that_nobody_hears(farm: Farm) -> None:
+    farm.submit()
+    farm.server.xadd(farm.keys.inbox("w"), {"poke": ""})
+    finish = [farm.claim(pool) for pool in (TALKER, CODEC, FINISH)][-1]
+    farm.run(advance(finish.task, finish.token, 1, 100))
+    assert farm.server.xlen(farm.keys.inbox("w")) == 1
+
+
+def test_what_goes_on_with_a_job_that_is_heard_passes_jobs_that_have_not_begun(farm: Farm) -> None:
+    heard = farm.submit(segments=FIVE, live=True)
+    first = farm.claim(TALKER)
+    farm.submit(live=True)
+    farm.submit(segments=FIVE)
+    assert farm.ready(TALKER, "ongoing") == [f"{heard}/1/1/talker"]
+    assert farm.claim(TALKER).task == replace(first.task, segment=1)
+    farm.claim(CODEC)
+    finish = farm.claim(FINISH)
+    farm.run(advance(finish.task, finish.token, 0, 40))
+    farm.claim(TALKER)
+    farm.claim(TALKER)
+    farm.handback(first)
+    assert farm.ready(TALKER, "ongoing")[-1] == str(first.task), "it plays, so its first segment is awaited as well"
+
+
+def test_a_job_that_nobody_hears_waits_its_turn_for_every_segment(farm: Farm) -> None:
+    farm.submit(segments=FIVE)
+    farm.claim(TALKER)
+    assert farm.ready(TALKER, "ongoing") == []
+    assert len(farm.ready(TALKER)) == 1
 
 
 def test_an_old_finish_cannot_advance(farm: Farm) -> None:

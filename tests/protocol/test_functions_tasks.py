@@ -52,7 +52,7 @@ def test_an_idle_owner_hears_that_the_job_is_over(farm: Farm) -> None:
 def test_renewing_many_answers_for_each_and_tells_what_is_joined(farm: Farm) -> None:
     old, new = taken_over(farm)
     answers = farm.run(renew(LEASE_MS, [(old.task, old.token, 0), (new.task, new.token, 0)]))
-    assert [(answer.verdict, answer.joined) for answer in answers] == [("fenced", 0), ("ok", 0)]
+    assert [(answer.verdict, answer.heard.joined) for answer in answers] == [("fenced", 0), ("ok", 0)]
 
 
 # -- handback ---------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Storm(RuleBasedStateMachine):
         hands = [hand for hand in self.hands[worker] if not hand.leaving]
         held = [(hand.task, hand.claimed.token, hand.end) for hand in hands]
         for hand, answer in zip(hands, self.farm.run(protocol.renew(LEASE_MS, held)), strict=True):
-            hand.renewed(answer.verdict, answer.joined)
+            hand.renewed(answer.verdict, answer.heard.joined)
             hand.leaving = hand.leaving or drain
 
     @rule(data=st.data())

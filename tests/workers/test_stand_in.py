@@ -8,7 +8,7 @@ import pytest
 from speechmill.configs.settings import PROFILES, Settings, load
 from speechmill.infra.errors import ConfigError
 from speechmill.infra.keys import FARM_STAGES, Task
-from speechmill.infra.messages import Claim, SpeechRequest
+from speechmill.infra.messages import Claim, Heard, SpeechRequest
 from speechmill.models.registry import cards
 from speechmill.models.stage import Chunk, Resume
 from speechmill.workers import loop as loop_module
@@ -35,13 +35,12 @@ def claim() -> Claim:
         model=MODEL,
         stages=("talker", "codec"),
         segments=1,
-        joined=0,
         request=SpeechRequest("default", 1, "wav", 22_050, 1),
         live=True,
         ttl_s=60,
         job_class="interactive",
         age_s=0.0,
-        samples=0,
+        heard=Heard(),
     )
 
 

@@ -36,6 +36,8 @@ class Playback:
     """No more codes will come."""
     taken: int = 0
     """Chunks taken."""
+    hurried: bool = False
+    """The next chunk may be shorter: somebody runs dry."""
 
     @classmethod
     def begin(cls, decoder: Decoder, chunks: tuple[int, ...], end: int, reference: Tensor) -> "Playback":
@@ -70,6 +72,8 @@ class Playback:
         wanted = known + chunk if chunk else there
         if there >= wanted or self.ended:
             return min(there, wanted)
+        if self.hurried and there > known:
+            return there
         return known if there >= known else 0
 
     @property
@@ -79,7 +83,9 @@ class Playback:
 
     def take(self, length: int) -> Tensor:
         codes, self.waiting = self.waiting[:length], self.waiting[length:]
-        self.taken += not self.is_preparing and length > self._known
+        if not self.is_preparing and length > self._known:
+            self.taken += 1
+            self.hurried = False
         self.frame += length
         return codes
 

@@ -75,6 +75,9 @@ class CodecStage:
             raise SlotFailed(slot, f"code {int(codes.max())} is none of the codec's {self._limit}")
         return codes
 
+    def hurry(self, slot: int) -> None:
+        self._slots[slot].hurried = True
+
     def runnable(self, slot: int) -> bool:
         playback = self._slots[slot]
         return playback.ended or playback.next_length() > 0

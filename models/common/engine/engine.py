@@ -45,6 +45,7 @@ class Engine:
         self._pool = PagePool(pages)
         self._runner = Runner(model, self._cache, options.slots, options.chunk, draws)
         self._held: dict[int, Held] = {}
+        self._steps = 0
 
     @property
     def cache_bytes(self) -> int:
@@ -103,7 +104,11 @@ class Engine:
 
     def step(self, slots: Sequence[int]) -> list[Made]:
         """At most one frame of each of `slots`, the most urgent first; none of those whose prompt is not through."""
-        ready = list(self._ready([self._held[slot] for slot in slots]))
+        self._steps += 1
+        batch = [self._held[slot] for slot in slots]
+        for place, held in enumerate(batch):
+            held.served = self._steps, -place
+        ready = list(self._ready(batch))
         if not ready:
             return []
         for held in ready:
@@ -135,9 +140,10 @@ class Engine:
                 yield held
 
     def _giving(self, batch: Sequence[Held], place: int) -> list[Held]:
-        """Who gives up pages for the batch's sequence at `place`, the first one first."""
+        """Who gives up pages for the batch's sequence at `place`, the first one first: whoever rests longest."""
         chosen = {held.slot for held in batch}
         resting = [held for held in self._held.values() if held.slot not in chosen]
+        resting.sort(key=lambda held: held.served)
         return [*resting, *reversed(batch[place + 1 :])]
 
     def _compute(self, held: Held, budget: int, giving: Sequence[Held]) -> int:

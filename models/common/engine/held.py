@@ -25,6 +25,8 @@ class Held:
     """Positions whose keys and values stand in the pages."""
     seated: bool = False
     """The slot's state on the device is this sequence's."""
+    served: tuple[int, int] = (0, 0)
+    """Number of the last step that it was in, and how urgent it was there: the greater the more."""
 
     @classmethod
     def begin(cls, slot: int, request: Request, codes: Codes, page: int) -> "Held":
