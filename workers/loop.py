@@ -24,6 +24,10 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.25
 
 
+class DeviceLost(Exception):
+    """A GPU answers every further call of this process with the same error: only a new process can go on."""
+
+
 class Loop:
     """Applies events, then makes the step that is needed most; over and over."""
 
@@ -62,7 +66,7 @@ class Loop:
         self._wake.set()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Until `stop`. Raises DeviceLost."""
         while not self._stop:
             self._wake.clear()
             has_stepped = self.turn()
@@ -190,7 +194,9 @@ class Loop:
 
 
 def _report(failure: Exception, runner: Runner, works: list[Work]) -> None:
-    """Where it went wrong, without the exception's own words: they may quote what a user wrote."""
+    """Where it went wrong, without the exception's own words: they may quote what a user wrote. Raises DeviceLost."""
     where = "".join(traceback.format_tb(failure.__traceback__))
     extra = {"pool": runner.pool, "jobs": [work.task.job for work in works]}
     log.error("stage failed", extra={**extra, "error": type(failure).__name__, "trace": where})
+    if type(failure).__name__ == "AcceleratorError":  # PyTorch's, which is not imported here
+        raise DeviceLost from failure

@@ -32,7 +32,7 @@ from speechmill.workers.finish import Finish
 from speechmill.workers.intake import Intake
 from speechmill.workers.keep import Keep
 from speechmill.workers.keeper import Habits, Keeper
-from speechmill.workers.loop import Loop
+from speechmill.workers.loop import DeviceLost, Loop
 from speechmill.workers.outlet import Hooks, Outlet
 from speechmill.workers.runner import Runner
 from speechmill.workers.spiller import Spiller
@@ -40,6 +40,8 @@ from speechmill.workers.store import Store
 from speechmill.workers.work import Outcome, Work
 
 log = logging.getLogger(__name__)
+DEAD = 70
+"""Exit code (EX_SOFTWARE of sysexits.h) of a worker that cannot go on; it is started again."""
 FARM_SLOTS = 128
 UPLOADS = 4
 SWITCH_S = 0.0005
@@ -211,7 +213,11 @@ class Worker:
         self._assets.start()
         self._intake.start()
         log.info("ready", extra={"worker": self.name, "pools": list(self._loop.runners)})
-        self._loop.run()
+        try:
+            self._loop.run()
+        except DeviceLost:
+            log.critical("device lost", extra={"worker": self.name})
+            os._exit(DEAD)  # what was in work goes on elsewhere when its leases lapse
         self._leave()
 
     def _leave(self) -> None:
@@ -248,4 +254,4 @@ def _end_process(failure: threading.ExceptHookArgs) -> None:
     """A worker without one of its threads is none: end, and let others take its tasks."""
     where = "".join(traceback.format_tb(failure.exc_traceback))
     log.critical("thread died", extra={"error": repr(failure.exc_type), "trace": where})
-    os._exit(70)
+    os._exit(DEAD)

@@ -21,6 +21,7 @@ from speechmill.models.stage import StageTask
 
 from .harness import Farm, assert_same_pcm
 from .speaking import WORKERS, data_url, heard, heard_by_somebody_who, noise, refusal, spoken_in_process, whole
+from .test_incremental import rest_of, talking
 
 GOLDENS = Path(os.environ.get("SPEECHMILL_GOLDENS", Path(__file__).parents[1] / "goldens"))
 CHECKPOINTS = {name: GOLDENS / "qwen3_tts" / name for name in ("base", "custom_voice", "voice_design")}
@@ -131,6 +132,21 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(farm: Farm, victi
     wanted = heard(farm, asked)
     kill_at = DRAWN.randint(1, len(wanted) // 2)
     assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
+
+
+@pytest.mark.parametrize("name", ["base", "custom_voice"])
+def test_a_text_that_is_still_being_written_sounds_as_if_it_had_been_there(farm: Farm, name: str) -> None:
+    text = "One sentence follows another, and it takes a while until all of it is written."
+    clone = {"ref_audio": data_url(CLIP), "ref_text": WORDS} if name == "base" else {}
+    asked = body(name, text, 9, 60, **clone)
+    wanted = heard(farm, asked | {"non_streaming_mode": False})
+    config = {key: value for key, value in asked.items() if key != "input"}
+    with talking(farm, **config) as client:
+        for word in text.split(" "):
+            client.say("input.text", text=f"{word} ")
+        client.say("input.done")
+        assert client.hear()["type"] == "audio.start"
+        assert_same_pcm(rest_of(client), wanted)
 
 
 def test_a_voice_is_the_same_given_uploaded_or_computed_beforehand(farm: Farm) -> None:

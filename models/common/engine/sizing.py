@@ -9,22 +9,19 @@ CPU_KV_BYTES = 2 << 30
 GPU_KV_SHARE = 0.6
 """Of the memory that is free once the weights are loaded; the rest is for steps, and for stages beside this one."""
 LEAST_POSITIONS = 4096
-"""Fewer for a sequence, on a GPU, are not worth a start."""
+"""Fewer for a sequence are not worth a start."""
 
 
 def affordable_pages(shape: KvShape, page: int, slots: int, positions: int) -> int:
-    """How many of `page` positions: what memory allows and the slots can use; on a CPU at least one whole sequence.
+    """How many of `page` positions: what memory allows and the slots can use.
 
     `positions`: of the longest sequence. Raises CannotLoad where the device has no room.
     """
     each = 2 * shape.layers * page * shape.kv_heads * shape.size * shape.dtype.itemsize
     one = -(-positions // page)
     least = min(one, -(-LEAST_POSITIONS // page))
-    if shape.device.type == "cpu":
-        least = one
     ensure_room(shape.device, {"keys and values of one sequence": each * least}, "close what else is on it")
+    room = CPU_KV_BYTES
     if shape.device.type == "cuda":
-        room = max(int(torch.cuda.mem_get_info(shape.device)[0] * GPU_KV_SHARE) // each, least)
-    else:
-        room = max(CPU_KV_BYTES // each, one)
-    return min(room, slots * one)
+        room = int(torch.cuda.mem_get_info(shape.device)[0] * GPU_KV_SHARE)
+    return min(max(room // each, least), slots * one)
