@@ -69,14 +69,14 @@ async def read_config(message: dict[str, Any], desk: Desk) -> SessionConfig:
         raise ApiError(400, "unsupported_parameter", text, "word_timestamps")
     granularity = options.split_granularity or "none"
     if options.incremental:
-        _check_incremental(order, streams, granularity)
+        _check_incremental(order, fields, streams, granularity)
     return SessionConfig(fields, order, streams, granularity, bool(options.incremental), bool(options.ack))
 
 
-def _check_incremental(order: Order, streams: bool, granularity: Granularity) -> None:
+def _check_incremental(order: Order, fields: dict[str, Any], streams: bool, granularity: Granularity) -> None:
     if not order.card.parameters.incremental:
         raise validate.unsupported(order.card, "incremental")
-    if order.request.params.get("non_streaming_mode"):
+    if fields.get("non_streaming_mode"):
         text = "incremental text runs beside the speech; non_streaming_mode has all of it before"
         raise ApiError(400, "unsupported_parameter", text, "non_streaming_mode")
     if not streams or granularity != "none":
