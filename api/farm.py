@@ -99,6 +99,7 @@ class FarmState:
         self.features_seen: dict[str, float] = {}
         """Features that are in the store, and when that was so; see `features.py`."""
         self._states: dict[str, tuple[float, ModelState | None]] = {}
+        self._readings: dict[str, asyncio.Task[ModelState]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     def meant(self, name: str) -> ModelCard | None:
@@ -108,10 +109,13 @@ class FarmState:
         return by_id.get(name) if name in by_id or alias is None else by_id[alias.model or self.settings.meant_model]
 
     async def state(self, card: ModelCard, fresh: bool = False) -> ModelState:
-        """Workers and queues of a model, at most `TOO_STALE_S` old; what is `STALE_S` old is read anew on the side."""
+        """Workers and queues of a model, at most `TOO_STALE_S` old; what is `STALE_S` old is read anew on the side.
+
+        That there are no workers is never told from memory: nobody is turned away for what was true a moment ago.
+        """
         read, state = self._states.get(card.id, (0.0, None))
         age_s = time.monotonic() - read
-        if fresh or state is None or age_s > TOO_STALE_S:
+        if fresh or state is None or state.status != "ready" or age_s > TOO_STALE_S:
             return await self._refresh(card)
         if age_s > STALE_S:
             self._states[card.id] = (time.monotonic(), state)  # one reader is enough
@@ -123,7 +127,12 @@ class FarmState:
             await self._refresh(card)
 
     async def _refresh(self, card: ModelCard) -> ModelState:
-        state = await self._read_state(card)
+        """Read once for all who ask at the same time."""
+        reading = self._readings.get(card.id)
+        if reading is None:
+            reading = self._readings[card.id] = asyncio.create_task(self._read_state(card))
+            reading.add_done_callback(lambda _: self._readings.pop(card.id))
+        state = await asyncio.shield(reading)
         self._states[card.id] = (time.monotonic(), state)
         return state
 
@@ -180,8 +189,6 @@ class FarmState:
         if self.draining:
             raise Overloaded("the server is shutting down", "shutting_down", retry_after_s=5.0)
         state = await self.state(card)
-        if state.status != "ready":
-            state = await self.state(card, fresh=True)  # nobody is turned away for what was true a moment ago
         if state.status != "ready" and not patient:
             raise Overloaded(f"no worker serves model {card.id} now", "no_workers", retry_after_s=5.0)
         if state.memory_short:

@@ -1,9 +1,12 @@
 """Writing a folder of precomputed voices, in the layout that vLLM-Omni loads as well (qwen3_tts.md §8.2).
 
-A voice's file stands before the manifest names it: whoever reads the folder at any moment finds whole voices.
+A file has a name by its content and stands before the manifest names it: whoever reads the folder at any moment finds
+whole voices.
 """
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +31,14 @@ def add_voice(folder: Path, family: str, name: str, mode: str, ref_text: str, pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         manifest = _read(folder, family)
-        file = folder / f"{name}.safetensors"
+        file = folder / f"{name}-{hashlib.sha256(payload).hexdigest()[:8]}.safetensors"
         _write(file, payload)
         voices = {other: entry for other, entry in manifest["voices"].items() if fold(other) != fold(name)}
         voices[name] = {"name": name, "file": file.name, "mode": mode, "ref_text": ref_text}
         told = json.dumps({**manifest, "voices": voices}, ensure_ascii=False, indent=2)
         _write(folder / MANIFEST, told.encode())
+        for replaced in _files(manifest["voices"]) - _files(voices):
+            (folder / replaced).unlink(missing_ok=True)
     except OSError as error:
         raise BadInput(f"{error.filename}: {error.strerror}") from None
     return file
@@ -66,6 +71,10 @@ def _read(folder: Path, family: str) -> dict[str, Any]:
     if kind != family or manifest.get("schema_version") != SCHEMA or not isinstance(voices, dict):
         raise BadInput(f"{path} is no manifest of {family} voices with schema_version {SCHEMA}")
     return {**manifest, "voices": voices}
+
+
+def _files(voices: Mapping[str, Any]) -> set[str]:
+    return {Path(str(entry["file"])).name for entry in voices.values() if isinstance(entry, dict) and "file" in entry}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -116,8 +116,7 @@ def precompute_voices(
     """
     from speechmill.cli.voices.precompute import precompute
 
-    files = precompute(recordings, model, out, mode, ref_text, device)
-    _tell(files, as_json)
+    _tell(precompute(recordings, model, out, mode, ref_text, device), as_json)
 
 
 @app.command("blend")
@@ -133,11 +132,12 @@ def blend_voices(
     """Make a voice between two precomputed ones, by their timbre."""
     from speechmill.cli.voices.blend import blend
 
-    _tell([blend(folder, first, second, name, weight, arc)], as_json)
+    _tell({name: blend(folder, first, second, name, weight, arc)}, as_json)
 
 
-def _tell(files: list[Path], as_json: bool) -> None:
+def _tell(made: dict[str, Path], as_json: bool) -> None:
+    """Names of voices and their files."""
     if as_json:
-        print_json([{"name": file.stem, "file": str(file)} for file in files])
+        print_json([{"name": name, "file": str(file)} for name, file in made.items()])
     else:
-        print("\n".join(map(str, files)))
+        print("\n".join(map(str, made.values())))

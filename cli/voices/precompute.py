@@ -14,8 +14,10 @@ Derive = Callable[[Path], bytes]
 """From a recording to a safetensors file."""
 
 
-def precompute(recordings: Sequence[Path], model: str, out: Path, mode: str, ref_text: str, device: str) -> list[Path]:
-    """A voice of each recording, by the name of its file; answers the voices' files.
+def precompute(
+    recordings: Sequence[Path], model: str, out: Path, mode: str, ref_text: str, device: str
+) -> dict[str, Path]:
+    """A voice of each recording, named as its file is; answers the voices' files by their names.
 
     The words of a recording are `ref_text`, or stand in a text file beside it. Raises BadInput in one line.
     """
@@ -34,7 +36,7 @@ def precompute(recordings: Sequence[Path], model: str, out: Path, mode: str, ref
     if mode == "icl" and (silent := [path.name for path in recordings if not words[path]]):
         raise BadInput(f"mode icl needs what is said in {silent[0]}: give --ref-text, or a text file beside it")
     derive = _deriver(card, checkpoint, mode, device)
-    return [add_voice(out, card.family, path.stem, mode, words[path], derive(path)) for path in recordings]
+    return {path.stem: add_voice(out, card.family, path.stem, mode, words[path], derive(path)) for path in recordings}
 
 
 def _model(named: str) -> "tuple[ModelCard, Path]":

@@ -86,7 +86,8 @@ def test_the_farm_speaks_what_the_engine_speaks(farm: Farm, name: str) -> None:
 
 @pytest.mark.parametrize("params", [{"ref_text": WORDS}, {"x_vector_only_mode": True}], ids=["icl", "xvec"])
 def test_the_farm_clones_as_the_engine_does(farm: Farm, voices: Path, params: dict[str, Any]) -> None:
-    assets = {"features": (voices / "computed.safetensors").read_bytes()}
+    (computed,) = voices.glob("computed*.safetensors")
+    assets = {"features": computed.read_bytes()}
     task = StageTask("job", 1, 0, "This is a test.", "", 3, {"max_new_tokens": 20, **params}, assets)
     wanted = spoken_in_process(cards()[MODELS["base"]], CHECKPOINTS["base"], task)
     assert_same_pcm(heard(farm, body("base", task.text, 3, 20, ref_audio=data_url(CLIP), **params)), wanted)

@@ -29,6 +29,11 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["voices", *map(str, arguments)])
 
 
+def file_of(folder: Path, name: str) -> Path:
+    """Of a voice, as the manifest says."""
+    return folder / json.loads((folder / MANIFEST).read_text())["voices"][name]["file"]
+
+
 def refused(*arguments: object) -> str:
     result = run(*arguments)
     assert result.exception is not None
@@ -57,7 +62,7 @@ def test_recordings_become_voices_that_a_farm_finds_and_that_upstream_would_have
     out, told = tmp_path / "voices", RECORDED["outputs"]
     result = run("precompute", *recordings, "--model", CHECKPOINT, "--out", out, "--json")
     assert [made["name"] for made in json.loads(result.stdout)] == ["anna", "ben"], result.output
-    anna, ben = (load_file(out / f"{name}.safetensors") for name in ("anna", "ben"))
+    anna, ben = (load_file(file_of(out, name)) for name in ("anna", "ben"))
     np.testing.assert_array_equal(anna["ref_code"], values(told["ref_code"]))
     for made, expected in ((anna, "speaker_embedding"), (ben, "speaker_embedding_2")):
         np.testing.assert_allclose(made["speaker_embedding"], values(told[expected]), rtol=0, atol=RECORDED["atol"])
@@ -83,7 +88,8 @@ def test_a_voice_of_timbre_alone_needs_no_words_and_replaces_one_of_its_name(
         "anna": ("xvec", ""),
         "ben": ("xvec", ""),
     }
-    assert load_file(out / "anna.safetensors").keys() == {"speaker_embedding"}
+    assert load_file(file_of(out, "anna")).keys() == {"speaker_embedding"}
+    assert {path.name for path in out.iterdir()} == {MANIFEST, *(entry["file"] for entry in voices.values())}
 
 
 def test_what_cannot_become_a_voice_is_said_in_a_line(recordings: list[Path], tmp_path: Path) -> None:
@@ -126,11 +132,11 @@ def folder_of(path: Path, **speakers: list[float]) -> Path:
 def test_a_blend_is_one_more_voice_of_the_folder(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "voices", anna=[1, 0], ben=[0, 3])
     straight = run("blend", folder, "Anna", "ben", "--name", "Anben", "--weight", 0.25)
-    assert straight.stdout == f"{folder / 'Anben.safetensors'}\n"
-    np.testing.assert_allclose(load_file(folder / "Anben.safetensors")["speaker_embedding"], [0.75, 0.75])
+    assert straight.stdout == f"{file_of(folder, 'Anben')}\n"
+    np.testing.assert_allclose(load_file(file_of(folder, "Anben"))["speaker_embedding"], [0.75, 0.75])
     assert run("blend", folder, "anna", "ben", "--name", "Arc", "--slerp").exit_code == 0
     half = np.sqrt(0.5)
-    np.testing.assert_allclose(load_file(folder / "Arc.safetensors")["speaker_embedding"], [half, 3 * half], rtol=1e-6)
+    np.testing.assert_allclose(load_file(file_of(folder, "Arc"))["speaker_embedding"], [half, 3 * half], rtol=1e-6)
     assert json.loads((folder / MANIFEST).read_text())["voices"].keys() == {"anna", "ben", "Anben", "Arc"}
 
 
@@ -139,7 +145,7 @@ def test_what_cannot_be_blended_is_said_in_a_line(tmp_path: Path) -> None:
     assert "no voice 'carl'; it has: anna, ben, big" in refused("blend", folder, "anna", "carl", "--name", "x")
     assert "different sizes: 2 and 3" in refused("blend", folder, "anna", "big", "--name", "x")
     assert "must not look like a path" in refused("blend", folder, "anna", "ben", "--name", "../x")
-    (folder / "ben.safetensors").write_bytes(b"")
+    file_of(folder, "ben").write_bytes(b"")
     assert "holds no speaker_embedding" in refused("blend", folder, "anna", "ben", "--name", "x")
     (folder / MANIFEST).write_text("[]")
     assert "cannot be read as a manifest" in refused("blend", folder, "anna", "ben", "--name", "x")
