@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from speechmill.models.registry import cards
 from speechmill.models.stage import Emission, Resume
 from speechmill.workers.loop import DeviceLost, Loop
 from speechmill.workers.runner import Runner
@@ -22,7 +23,8 @@ class OnBrokenDevice(Toy):
         raise AcceleratorError("CUDA error: device-side assert triggered")
 
 
-def test_a_process_whose_gpu_is_lost_blames_nobody_and_ends() -> None:
+def test_a_process_whose_gpu_is_lost_blames_nobody_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cards(), "toy", CARD)
     outcomes: list[Outcome] = []
     runner = Runner("toy/voice", CARD.stages[0], OnBrokenDevice(), 4)
     loop = Loop([runner], outcomes.append)
