@@ -362,7 +362,7 @@ def test_the_docs_render_what_the_websocket_is_told_to_be_like(page: Page) -> No
     expect(socket.locator("h3").first).to_have_text("The client sends")
     assert {"session.config", "audio.start", "1008"} <= set(socket.locator("tbody th").all_inner_texts())
     expect(socket.locator("li code").first).to_have_text("stream_audio")
-    assert socket.locator("pre").inner_text().startswith('> {"type": "session.config"')
+    assert socket.locator("pre").first.inner_text().startswith('> {"type": "session.config"')
     assert "`" not in socket.inner_text()
     assert "|" not in socket.inner_text()
 
