@@ -72,7 +72,7 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
             for line in supervisor.memory():
                 _say(line)
             if hello is not None:
-                _greet(base, hello, supervisor)
+                _greet(base, hello, supervisor, once)
             if not once:
                 _say_how(base, settings)
             return not once
@@ -112,13 +112,20 @@ def _is_ready(base: str) -> bool:
         return False
 
 
-def _greet(base: str, hello: Path, supervisor: "Supervisor") -> None:
-    from speechmill.cli.remote import Remote
+def _greet(base: str, hello: Path, supervisor: "Supervisor", once: bool) -> None:
+    """Raises Refused, but for a sentence that the model alone cannot speak while the farm is to go on."""
+    from speechmill.cli.remote import Refused, Remote
     from speechmill.cli.say import fetch
 
     began = time.monotonic()
-    with _passing_key(supervisor) as key, Remote(base, key) as farm:
-        spoken = fetch(farm, {"input": HELLO, "model": supervisor.settings.meant_model}, hello)
+    try:
+        with _passing_key(supervisor) as key, Remote(base, key) as farm:
+            spoken = fetch(farm, {"input": HELLO, "model": supervisor.settings.meant_model}, hello)
+    except Refused as refusal:
+        if once or refusal.status != 400:
+            raise
+        _say(f"no first sentence: {refusal}")
+        return
     _say(f"spoke {spoken.audio_s:.1f} s of audio into {hello} in {(time.monotonic() - began) * 1000:.0f} ms")
 
 

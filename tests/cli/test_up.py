@@ -8,14 +8,19 @@ import threading
 import time
 import wave
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 from running import COMMAND, alive, environment, speechmill
 
+from speechmill.cli import up as command
 from speechmill.cli.bench.farm import free_port
 from speechmill.cli.bench.processes import descendants
+from speechmill.cli.remote import Refused
+from speechmill.configs.settings import load
+from speechmill.workers.supervisor import Supervisor
 
 PATIENCE_S = 90.0
 
@@ -103,6 +108,33 @@ def test_once_speaks_a_first_sentence_and_leaves_nothing_behind(tmp_path: Path) 
     assert up.lines[-1] == "speechmill: stopped"
     assert_sound(tmp_path / "hello.wav")
     assert {path.name for path in tmp_path.iterdir()} == {"data", "hello.wav"}
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Has a model that cannot speak without more than a text."""
+
+    def do_POST(self) -> None:
+        self.send_response(400)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"error": {"message": "a recording is needed", "code": "ref_audio_required"}}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_model_that_needs_more_than_a_text_is_served_without_a_first_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor = Supervisor(load(), lambda line: None)
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        command._greet(base, tmp_path / "hello.wav", supervisor, once=False)
+        assert "no first sentence: a recording is needed" in "".join(capsys.readouterr())
+        with pytest.raises(Refused, match="a recording is needed"):
+            command._greet(base, tmp_path / "hello.wav", supervisor, once=True)
+        server.shutdown()
 
 
 def test_say_writes_what_the_farm_speaks(farm: Up) -> None:
