@@ -8,7 +8,7 @@ import torch
 from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.folder import find_source, inspect
 from speechmill.models.qwen3_tts.codec import check as codec
-from speechmill.models.qwen3_tts.config import BASE, read_config
+from speechmill.models.qwen3_tts.config import BASE, ensure_codec_fits, read_config
 from speechmill.models.qwen3_tts.sampling import read_sampling
 from speechmill.models.qwen3_tts.speaker import check as speaker
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
@@ -19,7 +19,7 @@ def check(folder: Path) -> list[str]:
     """What keeps the folder from being used, a line each; empty if nothing does."""
     if not folder.is_dir():
         return [f"{folder} is no folder"]
-    return [*check_talker(folder), *codec.check(folder), *_check_speaker(folder)]
+    return [*check_talker(folder), *codec.check(folder), *_check_speaker(folder)] or _check_codes(folder)
 
 
 def check_talker(folder: Path) -> list[str]:
@@ -31,6 +31,15 @@ def check_talker(folder: Path) -> list[str]:
         return inspect(make, find_source(folder), internal_name).findings
     except CheckpointError as error:
         return [str(error)]
+
+
+def _check_codes(folder: Path) -> list[str]:
+    """Whether talker and codec, each of which is complete, belong together."""
+    try:
+        ensure_codec_fits(folder)
+    except CheckpointError as error:
+        return [str(error)]
+    return []
 
 
 def _check_speaker(folder: Path) -> list[str]:

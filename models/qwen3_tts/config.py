@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.config import count, flag, obj, positive, whole
 from speechmill.models.common.folder import read_json
 from speechmill.models.common.transformer import LayerShape
+from speechmill.models.qwen3_tts.codec.config import read_config as read_codec_config
 
 CUSTOM_VOICE, VOICE_DESIGN, BASE = "custom_voice", "voice_design", "base"
 SMALL = "0b6"
@@ -88,6 +90,14 @@ class TalkerConfig:
 def read_config(folder: Path) -> TalkerConfig:
     """Raises CheckpointError in one line that names the file and the field."""
     return read_json(folder / "config.json", _config)
+
+
+def ensure_codec_fits(folder: Path) -> None:
+    """Raises CheckpointError, in one line, for a talker whose codes are not those of the codec beside it."""
+    codes, codec = read_config(folder).codebooks, read_codec_config(folder).decoder
+    if len(codes) != codec.codebooks or max(codes) > codec.entries:
+        taken = f"the codec takes {codec.codebooks} below {codec.entries}"
+        raise CheckpointError(f"{folder}: the talker makes {len(codes)} codes below {max(codes)} in a frame, {taken}")
 
 
 def _config(config: Mapping[str, Any]) -> TalkerConfig:

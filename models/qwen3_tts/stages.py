@@ -14,7 +14,7 @@ from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.folder import build, find_source
 from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
-from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
+from speechmill.models.qwen3_tts.config import TalkerConfig, ensure_codec_fits, read_config
 from speechmill.models.qwen3_tts.plan import Planner
 from speechmill.models.qwen3_tts.prompt import PromptBuilder
 from speechmill.models.qwen3_tts.sampling import Sampling, read_sampling
@@ -50,6 +50,7 @@ def _talker(options: StageOptions) -> TalkerStage:
     if options.checkpoint is None:
         raise CannotLoad("qwen3_tts speaks from a checkpoint only")
     voice = read_voice(options.checkpoint, torch.device(options.device))
+    ensure_codec_fits(options.checkpoint)
     return talker_stage(voice, EngineOptions(options.slots), live=options.live_chunks)
 
 
