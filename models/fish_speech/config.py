@@ -75,11 +75,12 @@ def _released(config: Mapping[str, Any]) -> TalkerConfig:
 def _flat(config: Mapping[str, Any]) -> TalkerConfig:
     """What is said of the fast transformer carries `fast_`; what is not said of it, or null, is as in the slow one."""
     said = {key: value for key, value in config.items() if key.startswith("fast_") and value is not None}
-    fast = {**config, "n_layer": config["n_fast_layer"], "head_dim": None}
-    fast |= {key.removeprefix("fast_"): value for key, value in said.items()}
     eps = positive(config, "norm_eps")
+    slow = _shape(config, eps, "slow transformer")
+    fast = {**config, "n_layer": config["n_fast_layer"], "head_dim": slow.size, "n_local_heads": slow.kv_heads}
+    fast |= {key.removeprefix("fast_"): value for key, value in said.items()}
     return TalkerConfig(
-        slow=_shape(config, eps, "slow transformer"),
+        slow=slow,
         fast=_shape(fast, eps, "fast transformer"),
         vocabulary=count(config, "vocab_size"),
         codebook=count(config, "codebook_size"),
