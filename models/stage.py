@@ -28,6 +28,13 @@ class StageOptions:
     checkpoint: Path | None = None
     """Folder of the weights; None where the family brings its own."""
 
+    @property
+    def folder(self) -> Path:
+        """The checkpoint, of a family that needs one. Raises CannotLoad where there is none."""
+        if self.checkpoint is None:
+            raise CannotLoad("the model speaks from a checkpoint only")
+        return self.checkpoint
+
 
 @dataclass(frozen=True, slots=True)
 class StageTask:

@@ -21,7 +21,7 @@ from speechmill.models.fish_speech.prompt import PromptBuilder
 from speechmill.models.fish_speech.talker import Talker
 from speechmill.models.fish_speech.tokenizer import Tokenizer
 from speechmill.models.fish_speech.weights import internal_name
-from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
+from speechmill.models.stage import Stage, StageOptions, StageTask
 
 _WARM_TASK = StageTask("warm", 0, 0, "Warm.", "default", 0, params={"max_new_tokens": 4})
 
@@ -49,10 +49,8 @@ def load(name: str, options: StageOptions) -> Stage:
 
 
 def _talker(options: StageOptions) -> TalkerStage:
-    if options.checkpoint is None:
-        raise CannotLoad("fish_speech speaks from a checkpoint only")
-    limit = read_codec_config(options.checkpoint).quantizer.codebook_size
-    voice = read_voice(options.checkpoint, torch.device(options.device), limit)
+    limit = read_codec_config(options.folder).quantizer.codebook_size
+    voice = read_voice(options.folder, torch.device(options.device), limit)
     return talker_stage(voice, EngineOptions(options.slots))
 
 

@@ -20,7 +20,7 @@ from speechmill.models.qwen3_tts.prompt import PromptBuilder
 from speechmill.models.qwen3_tts.sampling import Sampling, read_sampling
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
-from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
+from speechmill.models.stage import Stage, StageOptions, StageTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,8 @@ def load(name: str, options: StageOptions) -> Stage:
 
 
 def _talker(options: StageOptions) -> TalkerStage:
-    if options.checkpoint is None:
-        raise CannotLoad("qwen3_tts speaks from a checkpoint only")
-    voice = read_voice(options.checkpoint, torch.device(options.device))
-    ensure_codec_fits(options.checkpoint)
+    ensure_codec_fits(options.folder)
+    voice = read_voice(options.folder, torch.device(options.device))
     return talker_stage(voice, EngineOptions(options.slots), live=options.live_chunks)
 
 

@@ -83,10 +83,6 @@ class CodecConfig:
     decoder: DecoderConfig
     encoder: EncoderConfig
 
-    @property
-    def frame_samples(self) -> int:
-        return self.decoder.frame_samples
-
 
 def read_config(folder: Path) -> CodecConfig:
     """Of the codec in the checkpoint `folder`. Raises CheckpointError in one line that names the file and the field."""
