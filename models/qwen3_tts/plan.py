@@ -117,6 +117,8 @@ class OpenText:
         self._planner, self._prompts, self._task, self._asked = planner, prompts, task, asked
         self._growing = prompts.growing()
         self._content: list[int] = []
+        """Until they are enough for a prompt."""
+        self._prompt: Prompt | None = None
         self._begun = False
 
     def feed(self, text: str, final: bool) -> Request | None:
@@ -124,9 +126,13 @@ class OpenText:
         text = text if self._begun else text.lstrip()  # as a text that is complete is stripped
         self._begun = self._begun or bool(text)
         piece = self._growing.feed(text, final)
-        self._content += self._prompts.tokens(piece.rstrip() if final else piece)
-        prompt = self._prompts.begin(self._asked, self._content, final)
-        return None if prompt is None else self._planner.request(self._task, self._asked, prompt, final)
+        tokens = self._prompts.tokens(piece.rstrip() if final else piece)
+        if self._prompt is not None:
+            self._prompt = self._prompts.extend(self._prompt, tokens, final)
+        else:
+            self._content += tokens
+            self._prompt = self._prompts.begin(self._asked, self._content, final)
+        return None if self._prompt is None else self._planner.request(self._task, self._asked, self._prompt, final)
 
 
 def _text(params: Mapping[str, object], name: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 from driving import drive, length, payload, task
 from goldens import Goldens
 
+from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
 from speechmill.models.qwen3_tts.check import check, check_talker
 from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
@@ -214,6 +215,28 @@ def test_what_it_cannot_speak_is_refused_for_that_slot(checkpoint: str, changes:
     assert failure.value.code == "invalid_value"
     assert "\n" not in str(failure.value)
     talker(checkpoint).close(0)
+
+
+def known(request: Request) -> tuple[Any, ...]:
+    return (request.prompt.tobytes(), request.beside, request.complete, request.max_frames, request.end_expected)
+
+
+@pytest.mark.parametrize("frames", [None, 0, 1, 40])
+def test_a_text_that_comes_in_pieces_becomes_the_request_of_the_whole(frames: int | None) -> None:
+    """Also where the reference, of so many frames, is longer than all of the text."""
+    checkpoint, own = "custom_voice", dict[str, Any]()
+    if frames is not None:
+        checkpoint, own = "base", {"assets": recording(frames, seed=1)}
+    stage, params = talker(checkpoint), {"ref_text": "Hi there.", "non_streaming_mode": False}
+    whole = stage._plan(task(TEXT, params=params, **own))
+    assert stage._plan_open is not None
+    for pieces in ([TEXT], list(TEXT), [TEXT[:9], "", TEXT[9:]]):
+        text = stage._plan_open(task("", params=params, open=True, **own))
+        for piece in pieces:
+            text.feed(piece, final=False)
+        request = text.feed("", final=True)
+        assert request is not None
+        assert known(request) == known(whole)
 
 
 def test_only_codes_that_the_codec_has_are_made() -> None:
