@@ -117,6 +117,10 @@ class CannotLoad(ValueError):
     """A stage cannot be loaded as it is configured; the text is one line that says why."""
 
 
+class CheckpointError(CannotLoad):
+    """A checkpoint cannot be used; the text is one line that names the file."""
+
+
 class SlotFailed(Exception):
     """One slot cannot go on; its neighbours can. The text is shown to the client.
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.folder import find_source, inspect
 from speechmill.models.fish_speech.codec import check as codec
 from speechmill.models.fish_speech.config import read_config
 from speechmill.models.fish_speech.talker import Talker
 from speechmill.models.fish_speech.tokenizer import Tokenizer
 from speechmill.models.fish_speech.weights import internal_name
+from speechmill.models.stage import CheckpointError
 
 
 def check(folder: Path) -> list[str]:
@@ -23,7 +23,8 @@ def check(folder: Path) -> list[str]:
 
 def _talker(folder: Path) -> list[str]:
     try:
-        config, tokenizer = read_config(folder), Tokenizer(folder)
+        config = read_config(folder)
+        tokenizer = Tokenizer(folder, config.vocabulary)
         first = tokenizer.first_semantic(config.semantic, config.codebook)
         make = partial(Talker, config, first, tokenizer.end, torch.float32)
         return inspect(make, find_source(folder), internal_name).findings

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, flag, obj, positive
-from speechmill.models.common.folder import read_json
+from speechmill.models.common.config import count, flag, obj, of_part, positive, read_json
 from speechmill.models.common.transformer import LayerShape
 
 RELEASED = "fish_qwen3_omni"
@@ -95,24 +94,17 @@ def _flat(config: Mapping[str, Any]) -> TalkerConfig:
 
 
 def _shape(config: Mapping[str, Any], eps: float, part: str) -> LayerShape:
-    """Raises ValueError that names the `part` too: both have the same fields."""
-    try:
-        return _layers(config, eps)
-    except ValueError as error:
-        raise ValueError(f"{part}: {error}") from None
-
-
-def _layers(config: Mapping[str, Any], eps: float) -> LayerShape:
-    heads, width = count(config, "n_head"), count(config, "dim")
-    return LayerShape(
-        layers=count(config, "n_layer"),
-        width=width,
-        heads=heads,
-        kv_heads=heads if config.get("n_local_heads") in (None, -1) else count(config, "n_local_heads"),
-        size=count(config, "head_dim") if config.get("head_dim") else width // heads,
-        hidden=count(config, "intermediate_size"),
-        eps=eps,
-        qk_norm=flag(config, "attention_qk_norm", False),
-        qkv_bias=flag(config, "attention_qkv_bias", False),
-        out_bias=flag(config, "attention_o_bias", False),
-    )
+    with of_part(part):
+        heads, width = count(config, "n_head"), count(config, "dim")
+        return LayerShape(
+            layers=count(config, "n_layer"),
+            width=width,
+            heads=heads,
+            kv_heads=heads if config.get("n_local_heads") in (None, -1) else count(config, "n_local_heads"),
+            size=count(config, "head_dim") if config.get("head_dim") else width // heads,
+            hidden=count(config, "intermediate_size"),
+            eps=eps,
+            qk_norm=flag(config, "attention_qk_norm", False),
+            qkv_bias=flag(config, "attention_qkv_bias", False),
+            out_bias=flag(config, "attention_o_bias", False),
+        )

@@ -60,7 +60,8 @@ def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> V
     Raises CannotLoad in one line.
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    config, tokenizer = replace(read_config(folder), residual_limit=residual_limit), Tokenizer(folder)
+    config = replace(read_config(folder), residual_limit=residual_limit)
+    tokenizer = Tokenizer(folder, config.vocabulary)
     first = tokenizer.first_semantic(config.semantic, config.codebook)
     make = partial(Talker, config, first, tokenizer.end, dtype)
     talker, weights_bytes = build(make, find_source(folder), internal_name, device, dtype)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.folder import find_source, inspect
 from speechmill.models.qwen3_tts.codec import check as codec
 from speechmill.models.qwen3_tts.config import BASE, ensure_codec_fits, read_config
@@ -13,6 +12,7 @@ from speechmill.models.qwen3_tts.sampling import read_sampling
 from speechmill.models.qwen3_tts.speaker import check as speaker
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
+from speechmill.models.stage import CheckpointError
 
 
 def check(folder: Path) -> list[str]:
@@ -25,10 +25,10 @@ def check(folder: Path) -> list[str]:
 def check_talker(folder: Path) -> list[str]:
     """The same of the talker alone."""
     try:
-        make = partial(Talker, read_config(folder), torch.float32)
-        Tokenizer(folder)
+        config = read_config(folder)
+        Tokenizer(folder, config.text_vocabulary)
         read_sampling(folder)
-        return inspect(make, find_source(folder), internal_name).findings
+        return inspect(partial(Talker, config, torch.float32), find_source(folder), internal_name).findings
     except CheckpointError as error:
         return [str(error)]
 

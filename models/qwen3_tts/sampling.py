@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, flag, positive, whole
-from speechmill.models.common.folder import read_json
+from speechmill.models.common.config import count, flag, positive, read_json, whole
 
 _UNSAID: Mapping[str, Any] = {
     "temperature": 0.9,

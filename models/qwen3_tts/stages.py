@@ -55,10 +55,11 @@ def _talker(options: StageOptions) -> TalkerStage:
 def read_voice(folder: Path, device: torch.device) -> Voice:
     """In bfloat16 on a GPU and in float32 on a CPU. Raises CannotLoad in one line."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    config, tokenizer = read_config(folder), Tokenizer(folder)
+    config = read_config(folder)
+    prompts = PromptBuilder(Tokenizer(folder, config.text_vocabulary), config)
     make = partial(Talker, config, dtype)
     talker, weights_bytes = build(make, find_source(folder), internal_name, device, dtype)
-    return Voice(config, read_sampling(folder), PromptBuilder(tokenizer, config), talker, weights_bytes)
+    return Voice(config, read_sampling(folder), prompts, talker, weights_bytes)
 
 
 def talker_stage(

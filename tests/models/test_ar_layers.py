@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 from speechmill.models.common.attention import grouped_attention
-from speechmill.models.common.checkpoint import CheckpointError, Inspection, Safetensors, StateDict, Weights
+from speechmill.models.common.checkpoint import Inspection, Safetensors, StateDict, Weights
 from speechmill.models.common.draws import CounterDraws, stream_key
 from speechmill.models.common.linear import Linear
 from speechmill.models.common.paged_kv import OutOfPages, PagePool, content_names
 from speechmill.models.common.rope import Rope, frequencies
 from speechmill.models.common.sampler import Settings, penalise, probabilities, rank, sample
+from speechmill.models.stage import CheckpointError
 
 torch.set_num_threads(1)
 

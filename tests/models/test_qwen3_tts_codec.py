@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from speechmill.models.common import memory
-from speechmill.models.common.checkpoint import CheckpointError, Weights
+from speechmill.models.common.checkpoint import Weights
 from speechmill.models.common.codec.encoding import EncodeStage
 from speechmill.models.common.resample import KAISER, resample
 from speechmill.models.qwen3_tts.codec.check import check
@@ -29,7 +29,7 @@ from speechmill.models.qwen3_tts.codec.encoder import Encoder
 from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
 from speechmill.models.qwen3_tts.codec.weights import open_source
 from speechmill.models.qwen3_tts.features import Reference, pack, unpack
-from speechmill.models.stage import CannotLoad, Emission, Resume, SlotFailed, StageOptions, StageTask
+from speechmill.models.stage import CannotLoad, CheckpointError, Emission, Resume, SlotFailed, StageOptions, StageTask
 
 SEVERAL = settings(max_examples=8)
 sizes = st.lists(st.integers(1, 9), max_size=8)

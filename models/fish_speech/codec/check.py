@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from speechmill.models.common.checkpoint import CheckpointError, Inspection
+from speechmill.models.common.checkpoint import Inspection
 from speechmill.models.fish_speech.codec.config import read_config
 from speechmill.models.fish_speech.codec.decoder import Decoder
 from speechmill.models.fish_speech.codec.encoder import Encoder
 from speechmill.models.fish_speech.codec.weights import open_source, rename
+from speechmill.models.stage import CheckpointError
 
 
 def check(folder: Path) -> list[str]:

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from speechmill.models.common.checkpoint import CheckpointError, Inspection
+from speechmill.models.common.checkpoint import Inspection
 from speechmill.models.qwen3_tts.codec.config import read_config
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.codec.encoder import Encoder
 from speechmill.models.qwen3_tts.codec.weights import open_source
+from speechmill.models.stage import CheckpointError
 
 
 def check(folder: Path) -> list[str]:

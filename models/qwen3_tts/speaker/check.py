@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from speechmill.models.common.checkpoint import CheckpointError, Inspection
+from speechmill.models.common.checkpoint import Inspection
 from speechmill.models.common.folder import find_source
 from speechmill.models.qwen3_tts.speaker.config import read_config
 from speechmill.models.qwen3_tts.speaker.encoder import SpeakerEncoder
+from speechmill.models.stage import CheckpointError
 
 
 def check(folder: Path) -> list[str]:
