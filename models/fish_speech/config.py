@@ -105,6 +105,7 @@ def _shape(config: Mapping[str, Any], eps: float, part: str) -> LayerShape:
             hidden=count(config, "intermediate_size"),
             eps=eps,
             qk_norm=flag(config, "attention_qk_norm", False),
+            qk_cast_last=True,
             qkv_bias=flag(config, "attention_qkv_bias", False),
             out_bias=flag(config, "attention_o_bias", False),
         )

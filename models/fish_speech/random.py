@@ -14,7 +14,7 @@ from speechmill.models.fish_speech.config import TalkerConfig
 from speechmill.models.fish_speech.talker import Talker
 
 _CODEBOOKS = 10
-_layers = partial(LayerShape, eps=1e-6, qk_norm=True)
+_layers = partial(LayerShape, eps=1e-6, qk_norm=True, qk_cast_last=True)
 
 
 def _config(slow: LayerShape, fast_layers: int, codebook: int, positions: int) -> TalkerConfig:
