@@ -73,7 +73,7 @@ class CodeVectors:
         """One [entries, channels] per codebook; they may differ in entries."""
         sizes = [len(table) for table in tables]
         self.tables = torch.cat(list(tables))
-        self.books = self.tables.split(sizes)
+        self.books = torch.split(self.tables, sizes)
         self.last = torch.tensor([size - 1 for size in sizes], device=self.tables.device)
         self.first = torch.tensor([sum(sizes[:book]) for book in range(len(sizes))], device=self.tables.device)
 
