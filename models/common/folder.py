@@ -1,6 +1,7 @@
 """What lies in a checkpoint's folder, and a model that is made of it once it is known to fit."""
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,19 @@ def find_source(folder: Path) -> Source:
     if (folder / _PICKLED).is_file():
         return StateDict(folder / _PICKLED)
     raise CheckpointError(f"{folder} has none of {_INDEX}, {_WHOLE}, {_PICKLED}")
+
+
+def finding_faults(check: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    """A check of a folder; where it cannot go on, for a CheckpointError, that is what it finds."""
+
+    @wraps(check)
+    def checked(folder: Path) -> list[str]:
+        try:
+            return check(folder)
+        except CheckpointError as error:
+            return [str(error)]
+
+    return checked
 
 
 def inspect(make: Make[object], source: Source, rename: Rename) -> Inspection:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from speechmill.models.common.folder import find_source, inspect
+from speechmill.models.common.folder import find_source, finding_faults, inspect
 from speechmill.models.qwen3_tts.codec import check as codec
 from speechmill.models.qwen3_tts.config import BASE, ensure_codec_fits, read_config
 from speechmill.models.qwen3_tts.sampling import read_sampling
@@ -22,23 +22,19 @@ def check(folder: Path) -> list[str]:
     return [*check_talker(folder), *codec.check(folder), *_check_speaker(folder)] or _check_codes(folder)
 
 
+@finding_faults
 def check_talker(folder: Path) -> list[str]:
     """The same of the talker alone."""
-    try:
-        config = read_config(folder)
-        Tokenizer(folder, config.text_vocabulary)
-        read_sampling(folder)
-        return inspect(partial(Talker, config, torch.float32), find_source(folder), internal_name).findings
-    except CheckpointError as error:
-        return [str(error)]
+    config = read_config(folder)
+    Tokenizer(folder, config.text_vocabulary)
+    read_sampling(folder)
+    return inspect(partial(Talker, config, torch.float32), find_source(folder), internal_name).findings
 
 
+@finding_faults
 def _check_codes(folder: Path) -> list[str]:
     """Whether talker and codec, each of which is complete, belong together."""
-    try:
-        ensure_codec_fits(folder)
-    except CheckpointError as error:
-        return [str(error)]
+    ensure_codec_fits(folder)
     return []
 
 
