@@ -27,11 +27,13 @@ _MOST_BYTES = 16 << 20
 """Of a manifest or payload; thirty seconds of features take less than one MiB."""
 _S3 = "s3://"
 _SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
-    "ref_code": ("iu", (16,)),
+    "ref_code": ("iu", (0,)),
     "ref_audio_feat": ("f", (4, 64)),
     "audio_feat": ("f", (4, 64)),
 }
-"""Kind of number and shape of one frame, by tensor. `speaker_embedding` is as wide as the model asks."""
+"""Kind of number and shape of one frame, by tensor; 0 for as many as the model has codebooks. `speaker_embedding` is as
+wide as the model asks.
+"""
 _MODES: dict[str, dict[str, tuple[str, ...]]] = {
     "qwen3_tts": {"icl": ("speaker_embedding", "ref_code"), "xvec": ("speaker_embedding",)},
     "voxcpm2": {
@@ -182,7 +184,7 @@ def _check(name: str, values: NDArray[Any], widths: frozenset[int]) -> None:
     if name == "speaker_embedding":
         if values.size not in widths:
             raise _Refused(f"{name} has {values.size} values, which no served model takes")
-    elif values.ndim != len(frame) + 1 or values.shape[1:] != frame:
+    elif values.ndim != len(frame) + 1 or (any(frame) and values.shape[1:] != frame):
         raise _Refused(f"{name} has the shape {list(values.shape)}")
     if not np.isfinite(values).all() or (kind == "iu" and values.min() < 0):
         raise _Refused(f"{name} holds values that cannot be")

@@ -28,6 +28,13 @@ class StageOptions:
     checkpoint: Path | None = None
     """Folder of the weights; None where the family brings its own."""
 
+    @property
+    def folder(self) -> Path:
+        """The checkpoint, of a family that needs one. Raises CannotLoad where there is none."""
+        if self.checkpoint is None:
+            raise CannotLoad("the model speaks from a checkpoint only")
+        return self.checkpoint
+
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
@@ -108,6 +115,10 @@ class Emission:
 
 class CannotLoad(ValueError):
     """A stage cannot be loaded as it is configured; the text is one line that says why."""
+
+
+class CheckpointError(CannotLoad):
+    """A checkpoint cannot be used; the text is one line that names the file."""
 
 
 class SlotFailed(Exception):

@@ -15,13 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from speechmill.models.stage import CannotLoad
+from speechmill.models.stage import CheckpointError
 
 Shape = tuple[int, ...]
-
-
-class CheckpointError(CannotLoad):
-    """A checkpoint cannot be used; the text is one line that names the file."""
 
 
 class Reader(Protocol):

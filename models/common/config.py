@@ -1,9 +1,34 @@
-"""Reads fields of a checkpoint's JSON, and says in a line which of them is not what it should be."""
+"""Reads a checkpoint's JSON, and says in a line which field is not what it should be. Needs no torch."""
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from speechmill.models.stage import CheckpointError
+
+T = TypeVar("T")
+
+
+def read_json(path: Path, read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` makes of a file's object. Raises CheckpointError in one line that names the file and the field."""
+    try:
+        return read(obj(json.loads(path.read_text(encoding="utf-8")), "the file"))
+    except KeyError as error:
+        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None
+
+
+@contextmanager
+def of_part(name: str) -> Iterator[None]:
+    """Faults name the part too, of a file that has several with the same fields."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def obj(value: Any, name: str) -> dict[str, Any]:

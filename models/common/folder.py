@@ -1,39 +1,21 @@
 """What lies in a checkpoint's folder, and a model that is made of it once it is known to fit."""
 
-import json
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
-from speechmill.models.common.checkpoint import (
-    CheckpointError,
-    Inspection,
-    Reader,
-    Safetensors,
-    Source,
-    StateDict,
-    Weights,
-)
-from speechmill.models.common.config import obj
+from speechmill.models.common.checkpoint import Inspection, Reader, Safetensors, Source, StateDict, Weights
 from speechmill.models.common.memory import ensure_room
+from speechmill.models.stage import CheckpointError
 
 T = TypeVar("T")
 Rename = Callable[[str], str | None]
 """From a tensor's stored key to its name in the model, None where it is no part of it."""
 Make = Callable[[Reader, torch.device], T]
 _INDEX, _WHOLE, _PICKLED = "model.safetensors.index.json", "model.safetensors", "model.pth"
-
-
-def read_json(path: Path, read: Callable[[dict[str, Any]], T]) -> T:
-    """What `read` makes of a file's object. Raises CheckpointError in one line that names the file and the field."""
-    try:
-        return read(obj(json.loads(path.read_text(encoding="utf-8")), "the file"))
-    except KeyError as error:
-        raise CheckpointError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from None
 
 
 def find_source(folder: Path) -> Source:
@@ -44,6 +26,19 @@ def find_source(folder: Path) -> Source:
     if (folder / _PICKLED).is_file():
         return StateDict(folder / _PICKLED)
     raise CheckpointError(f"{folder} has none of {_INDEX}, {_WHOLE}, {_PICKLED}")
+
+
+def finding_faults(check: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    """A check of a folder; where it cannot go on, for a CheckpointError, that is what it finds."""
+
+    @wraps(check)
+    def checked(folder: Path) -> list[str]:
+        try:
+            return check(folder)
+        except CheckpointError as error:
+            return [str(error)]
+
+    return checked
 
 
 def inspect(make: Make[object], source: Source, rename: Rename) -> Inspection:

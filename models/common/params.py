@@ -12,7 +12,7 @@ def number(params: Mapping[str, object], name: str, default: float) -> float:
     return float(value)
 
 
-def most_likely(params: Mapping[str, object], default: int) -> float:
-    """`top_k`; infinite for 0 and -1, which mean that there is no limit."""
-    top_k = number(params, "top_k", default)
+def most_likely(params: Mapping[str, object], name: str, default: int) -> float:
+    """A `top_k`; infinite for 0 and -1, which mean that there is no limit."""
+    top_k = number(params, name, default)
     return top_k if top_k > 0 else float("inf")

@@ -1,6 +1,6 @@
 """Residual vector quantisers: codebooks are searched in a narrow space, and what they mean is added in a wide one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,18 @@ class NearestSearch:
         return (rows @ self.codebook.T - self._half_squares).argmax(-1)
 
 
+def residual_codes(rows: Tensor, books: Iterable[tuple[Callable[[Tensor], Tensor], Tensor]]) -> Tensor:
+    """[..., channels] → codes int64 [..., codebooks]: each is searched for what those before it left.
+
+    `books`: of each codebook the search, rows → codes, and what its codes mean, [entries, channels].
+    """
+    codes: list[Tensor] = []
+    for search, table in books:
+        codes.append(search(rows))
+        rows = rows - fn.embedding(codes[-1], table)
+    return torch.stack(codes, -1)
+
+
 class ResidualQuantizer:
     """Codes of rows that are projected once; each codebook is searched for what those before it left."""
 
@@ -50,12 +62,8 @@ class ResidualQuantizer:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[streams, frames, channels] → codes int64 [streams, frames, codebooks]."""
-        rest, codes = fn.linear(rows, self.project), []
-        for search in self.searches:
-            found = search(rest)
-            rest = rest - fn.embedding(found, search.codebook)
-            codes.append(found)
-        return torch.stack(codes, -1)
+        books = [(search, search.codebook) for search in self.searches]
+        return residual_codes(fn.linear(rows, self.project), books)
 
 
 class CodeVectors:
@@ -65,6 +73,7 @@ class CodeVectors:
         """One [entries, channels] per codebook; they may differ in entries."""
         sizes = [len(table) for table in tables]
         self.tables = torch.cat(list(tables))
+        self.books = torch.split(self.tables, sizes)
         self.last = torch.tensor([size - 1 for size in sizes], device=self.tables.device)
         self.first = torch.tensor([sum(sizes[:book]) for book in range(len(sizes))], device=self.tables.device)
 
@@ -76,9 +85,4 @@ class CodeVectors:
 
     def encode(self, rows: Tensor, searches: Sequence[CosineSearch]) -> Tensor:
         """[streams, frames, channels] → codes int64 [streams, frames, codebooks], each for what those before left."""
-        rest, codes = rows, []
-        for search, first in zip(searches, self.first, strict=True):
-            found = search(rest)
-            rest = rest - fn.embedding(found + first, self.tables)
-            codes.append(found)
-        return torch.stack(codes, -1)
+        return residual_codes(rows, zip(searches, self.books, strict=True))

@@ -30,6 +30,8 @@ class LayerShape:
     """Channels inside the feed-forward part."""
     eps: float
     qk_norm: bool = False
+    qk_cast_last: bool = False
+    """The norm of queries and keys goes back to the model's dtype behind its weight only."""
     qkv_bias: bool = False
     out_bias: bool = False
 
@@ -80,7 +82,7 @@ class Layer:
         heads = self._weights.qkv(rows).view(len(rows), -1, shape.size)
         turned, value = heads[:, : -shape.kv_heads], heads[:, -shape.kv_heads :]
         if self._weights.qk_norm is not None:
-            turned = rms_norm(turned, self._weights.qk_norm, shape.eps)
+            turned = rms_norm(turned, self._weights.qk_norm, shape.eps, shape.qk_cast_last)
         turned = self._rope.turn(turned, turns)
         return attend(index, turned[:, : shape.heads], turned[:, shape.heads :], value).flatten(1)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from speechmill.models.common.checkpoint import CheckpointError
-from speechmill.models.common.folder import find_source, inspect
+from speechmill.models.common.folder import find_source, finding_faults, inspect
 from speechmill.models.fish_speech.codec import check as codec
 from speechmill.models.fish_speech.config import read_config
 from speechmill.models.fish_speech.talker import Talker
@@ -21,11 +20,10 @@ def check(folder: Path) -> list[str]:
     return [*_talker(folder), *codec.check(folder)]
 
 
+@finding_faults
 def _talker(folder: Path) -> list[str]:
-    try:
-        config, tokenizer = read_config(folder), Tokenizer(folder)
-        first = tokenizer.first_semantic(config.semantic, config.codebook)
-        make = partial(Talker, config, first, tokenizer.end, torch.float32)
-        return inspect(make, find_source(folder), internal_name).findings
-    except CheckpointError as error:
-        return [str(error)]
+    config = read_config(folder)
+    tokenizer = Tokenizer(folder, config.vocabulary)
+    first = tokenizer.first_semantic(config.semantic, config.codebook)
+    make = partial(Talker, config, first, tokenizer.end, torch.float32)
+    return inspect(make, find_source(folder), internal_name).findings

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, flag, obj, positive
-from speechmill.models.common.folder import read_json
+from speechmill.models.common.config import count, flag, obj, of_part, positive, read_json
 from speechmill.models.common.transformer import LayerShape
 
 RELEASED = "fish_qwen3_omni"
@@ -75,11 +74,12 @@ def _released(config: Mapping[str, Any]) -> TalkerConfig:
 def _flat(config: Mapping[str, Any]) -> TalkerConfig:
     """What is said of the fast transformer carries `fast_`; what is not said of it, or null, is as in the slow one."""
     said = {key: value for key, value in config.items() if key.startswith("fast_") and value is not None}
-    fast = {**config, "n_layer": config["n_fast_layer"], "head_dim": None}
-    fast |= {key.removeprefix("fast_"): value for key, value in said.items()}
     eps = positive(config, "norm_eps")
+    slow = _shape(config, eps, "slow transformer")
+    fast = {**config, "n_layer": config["n_fast_layer"], "head_dim": slow.size, "n_local_heads": slow.kv_heads}
+    fast |= {key.removeprefix("fast_"): value for key, value in said.items()}
     return TalkerConfig(
-        slow=_shape(config, eps, "slow transformer"),
+        slow=slow,
         fast=_shape(fast, eps, "fast transformer"),
         vocabulary=count(config, "vocab_size"),
         codebook=count(config, "codebook_size"),
@@ -94,24 +94,18 @@ def _flat(config: Mapping[str, Any]) -> TalkerConfig:
 
 
 def _shape(config: Mapping[str, Any], eps: float, part: str) -> LayerShape:
-    """Raises ValueError that names the `part` too: both have the same fields."""
-    try:
-        return _layers(config, eps)
-    except ValueError as error:
-        raise ValueError(f"{part}: {error}") from None
-
-
-def _layers(config: Mapping[str, Any], eps: float) -> LayerShape:
-    heads, width = count(config, "n_head"), count(config, "dim")
-    return LayerShape(
-        layers=count(config, "n_layer"),
-        width=width,
-        heads=heads,
-        kv_heads=heads if config.get("n_local_heads") in (None, -1) else count(config, "n_local_heads"),
-        size=count(config, "head_dim") if config.get("head_dim") else width // heads,
-        hidden=count(config, "intermediate_size"),
-        eps=eps,
-        qk_norm=flag(config, "attention_qk_norm", False),
-        qkv_bias=flag(config, "attention_qkv_bias", False),
-        out_bias=flag(config, "attention_o_bias", False),
-    )
+    with of_part(part):
+        heads, width = count(config, "n_head"), count(config, "dim")
+        return LayerShape(
+            layers=count(config, "n_layer"),
+            width=width,
+            heads=heads,
+            kv_heads=heads if config.get("n_local_heads") in (None, -1) else count(config, "n_local_heads"),
+            size=count(config, "head_dim") if config.get("head_dim") else width // heads,
+            hidden=count(config, "intermediate_size"),
+            eps=eps,
+            qk_norm=flag(config, "attention_qk_norm", False),
+            qk_cast_last=True,
+            qkv_bias=flag(config, "attention_qkv_bias", False),
+            out_bias=flag(config, "attention_o_bias", False),
+        )

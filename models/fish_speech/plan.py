@@ -53,6 +53,6 @@ def _settings(params: Mapping[str, object]) -> tuple[float, ...]:
     return (
         number(params, "temperature", TEMPERATURE),
         number(params, "top_p", TOP_P),
-        most_likely(params, TOP_K),
+        most_likely(params, "top_k", TOP_K),
         number(params, "repetition_penalty", 1.0),
     )

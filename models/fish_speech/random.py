@@ -1,6 +1,7 @@
 """Talkers of a given size with random weights: what speed does not depend on is left to chance."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,10 +14,7 @@ from speechmill.models.fish_speech.config import TalkerConfig
 from speechmill.models.fish_speech.talker import Talker
 
 _CODEBOOKS = 10
-
-
-def _layers(layers: int, width: int, heads: int, kv_heads: int, size: int, hidden: int) -> LayerShape:
-    return LayerShape(layers, width, heads, kv_heads, size, hidden, eps=1e-6, qk_norm=True)
+_layers = partial(LayerShape, eps=1e-6, qk_norm=True, qk_cast_last=True)
 
 
 def _config(slow: LayerShape, fast_layers: int, codebook: int, positions: int) -> TalkerConfig:

@@ -21,7 +21,7 @@ from speechmill.models.fish_speech.prompt import PromptBuilder
 from speechmill.models.fish_speech.talker import Talker
 from speechmill.models.fish_speech.tokenizer import Tokenizer
 from speechmill.models.fish_speech.weights import internal_name
-from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
+from speechmill.models.stage import Stage, StageOptions, StageTask
 
 _WARM_TASK = StageTask("warm", 0, 0, "Warm.", "default", 0, params={"max_new_tokens": 4})
 
@@ -49,10 +49,8 @@ def load(name: str, options: StageOptions) -> Stage:
 
 
 def _talker(options: StageOptions) -> TalkerStage:
-    if options.checkpoint is None:
-        raise CannotLoad("fish_speech speaks from a checkpoint only")
-    limit = read_codec_config(options.checkpoint).quantizer.codebook_size
-    voice = read_voice(options.checkpoint, torch.device(options.device), limit)
+    limit = read_codec_config(options.folder).quantizer.codebook_size
+    voice = read_voice(options.folder, torch.device(options.device), limit)
     return talker_stage(voice, EngineOptions(options.slots))
 
 
@@ -62,7 +60,8 @@ def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> V
     Raises CannotLoad in one line.
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    config, tokenizer = replace(read_config(folder), residual_limit=residual_limit), Tokenizer(folder)
+    config = replace(read_config(folder), residual_limit=residual_limit)
+    tokenizer = Tokenizer(folder, config.vocabulary)
     first = tokenizer.first_semantic(config.semantic, config.codebook)
     make = partial(Talker, config, first, tokenizer.end, dtype)
     talker, weights_bytes = build(make, find_source(folder), internal_name, device, dtype)

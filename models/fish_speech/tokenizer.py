@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.checkpoint import CheckpointError
-from speechmill.models.fish_speech.config import read_config
+from speechmill.models.stage import CheckpointError
 
 _START, _END, _VOICE = "<|im_start|>", "<|im_end|>", "<|voice|>"
 """What prompts are put together with."""
@@ -16,8 +15,10 @@ _SEMANTIC = re.compile(r"<\|semantic:(\d+)\|>")
 class Tokenizer:
     """A checkpoint's byte-level BPE."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises CheckpointError for a folder without a usable tokenizer, or with one that does not fit its config."""
+    def __init__(self, folder: Path, rows: int) -> None:
+        """`rows`: of the vocabulary. Raises CheckpointError for a folder without a usable tokenizer, or with one that
+        needs more.
+        """
         from transformers import PreTrainedTokenizerFast  # takes seconds to import
 
         path = folder / "tokenizer.json"
@@ -29,7 +30,7 @@ class Tokenizer:
             raise CheckpointError(f"cannot read {path}: {error}") from None
         self._vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         self._path = path
-        self._rows = read_config(folder).vocabulary
+        self._rows = rows
         named = [self.named(token) for token in (_START, _END, _VOICE)]
         spelt = (id for token, id in self._vocabulary.items() if not _CONTROL.fullmatch(token))
         self._ensure_row(max([*named, *spelt]))

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, flag, obj, positive, whole
-from speechmill.models.common.folder import read_json
+from speechmill.models.common.config import count, flag, obj, of_part, positive, read_json, whole
 from speechmill.models.common.transformer import LayerShape
+from speechmill.models.qwen3_tts.codec.config import read_config as read_codec_config
+from speechmill.models.stage import CheckpointError
 
 CUSTOM_VOICE, VOICE_DESIGN, BASE = "custom_voice", "voice_design", "base"
 SMALL = "0b6"
@@ -90,6 +91,14 @@ def read_config(folder: Path) -> TalkerConfig:
     return read_json(folder / "config.json", _config)
 
 
+def ensure_codec_fits(folder: Path) -> None:
+    """Raises CheckpointError, in one line, for a talker whose codes are not those of the codec beside it."""
+    codes, codec = read_config(folder).codebooks, read_codec_config(folder).decoder
+    if len(codes) != codec.codebooks or max(codes) > codec.entries:
+        taken = f"the codec takes {codec.codebooks} below {codec.entries}"
+        raise CheckpointError(f"{folder}: the talker makes {len(codes)} codes below {max(codes)} in a frame, {taken}")
+
+
 def _config(config: Mapping[str, Any]) -> TalkerConfig:
     kind = config["tts_model_type"]
     if kind not in (CUSTOM_VOICE, VOICE_DESIGN, BASE):
@@ -122,32 +131,25 @@ def _config(config: Mapping[str, Any]) -> TalkerConfig:
 
 
 def _shape(config: Mapping[str, Any], part: str) -> LayerShape:
-    """Raises ValueError that names the `part` too: both have the same fields."""
-    try:
-        return _layers(config)
-    except ValueError as error:
-        raise ValueError(f"{part}: {error}") from None
-
-
-def _layers(config: Mapping[str, Any]) -> LayerShape:
-    rotary = config.get("rope_scaling") or {}
-    if flag(config, "use_sliding_window", False) or config.get("hidden_act", "silu") != "silu":
-        raise ValueError("sliding windows, and activations other than silu, are not known here")
-    if obj(rotary, "rope_scaling").get("rope_type", "default") != "default":
-        raise ValueError(f"rope_type {rotary['rope_type']!r} is not known here")
-    biased = flag(config, "attention_bias", False)
-    return LayerShape(
-        layers=count(config, "num_hidden_layers"),
-        width=count(config, "hidden_size"),
-        heads=count(config, "num_attention_heads"),
-        kv_heads=count(config, "num_key_value_heads"),
-        size=count(config, "head_dim"),
-        hidden=count(config, "intermediate_size"),
-        eps=positive(config, "rms_norm_eps"),
-        qk_norm=True,
-        qkv_bias=biased,
-        out_bias=biased,
-    )
+    with of_part(part):
+        rotary = config.get("rope_scaling") or {}
+        if flag(config, "use_sliding_window", False) or config.get("hidden_act", "silu") != "silu":
+            raise ValueError("sliding windows, and activations other than silu, are not known here")
+        if obj(rotary, "rope_scaling").get("rope_type", "default") != "default":
+            raise ValueError(f"rope_type {rotary['rope_type']!r} is not known here")
+        biased = flag(config, "attention_bias", False)
+        return LayerShape(
+            layers=count(config, "num_hidden_layers"),
+            width=count(config, "hidden_size"),
+            heads=count(config, "num_attention_heads"),
+            kv_heads=count(config, "num_key_value_heads"),
+            size=count(config, "head_dim"),
+            hidden=count(config, "intermediate_size"),
+            eps=positive(config, "rms_norm_eps"),
+            qk_norm=True,
+            qkv_bias=biased,
+            out_bias=biased,
+        )
 
 
 def _text_ids(config: Mapping[str, Any], vocabulary: int) -> TextIds:

@@ -1,12 +1,12 @@
 """What a checkpoint's `config.json` says that its model's card has to tell. Needs no torch: the API reads it too."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from speechmill.models.card import ModelCard, VoiceCard
-from speechmill.models.common.config import count, obj
+from speechmill.models.common.config import count, obj, read_json
+from speechmill.models.stage import CheckpointError
 
 PREFERRED = "vivian"
 
@@ -22,13 +22,12 @@ def describe(card: ModelCard, folder: Path) -> ModelCard:
 
     Raises LookupError, in one line.
     """
-    path = folder / "config.json"
     try:
-        return _described(card, obj(json.loads(path.read_text(encoding="utf-8"))["talker_config"], "talker_config"))
-    except KeyError as error:
-        raise LookupError(f"{path}: {error.args[0]} is missing") from None
-    except (OSError, ValueError) as error:
-        raise LookupError(f"cannot read {path}: {error}") from None
+        return read_json(
+            folder / "config.json", lambda config: _described(card, obj(config["talker_config"], "talker_config"))
+        )
+    except CheckpointError as error:
+        raise LookupError(str(error)) from None
 
 
 def _described(card: ModelCard, talker: Mapping[str, Any]) -> ModelCard:

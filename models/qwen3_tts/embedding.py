@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from speechmill.models.common.checkpoint import Reader
+from speechmill.models.common.linear import Linear
 from speechmill.models.qwen3_tts.columns import FIRST, NONE, TEXT, VECTOR
 from speechmill.models.qwen3_tts.config import TalkerConfig
 
@@ -48,12 +49,10 @@ def _project_text(config: TalkerConfig, weights: Reader) -> Tensor:
     """The text table as the talker takes it [text vocabulary + 1, talker width]: each row is used as often as read."""
     inner, outer = config.text_width, config.talker.width
     table = weights.take("model.text_embedding.weight", (config.text_vocabulary, inner))
-    first, second = (
-        (weights.take(f"{name}.weight", (outputs, inner)), weights.take(f"{name}.bias", (outputs,)))
-        for name, outputs in (("text_projection.linear_fc1", inner), ("text_projection.linear_fc2", outer))
-    )
+    first = Linear.read(weights, "text_projection.linear_fc1", inner, inner, bias=True)
+    second = Linear.read(weights, "text_projection.linear_fc2", outer, inner, bias=True)
     projected = table.new_zeros(len(table) + 1, outer)
     for start in range(0, len(table), _PIECE):
         rows = table[start : start + _PIECE]
-        projected[start : start + len(rows)] = fn.linear(fn.silu(fn.linear(rows, *first)), *second)
+        projected[start : start + len(rows)] = second(fn.silu(first(rows)))
     return projected

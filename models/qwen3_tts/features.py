@@ -18,7 +18,8 @@ from torch import Tensor
 from speechmill.models.stage import StageTask
 
 _EMBEDDING, _CODES = "speaker_embedding", "ref_code"
-_TIMBRE = "xvec"
+IN_CONTEXT, TIMBRE = "icl", "xvec"
+"""Modes: with the recording's codes, or without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def read_reference(task: StageTask, codebooks: Sequence[int]) -> Reference | Non
     if payload is None:
         return None
     reference = unpack(payload)
-    of_timbre = task.params.get("x_vector_only_mode") or task.params.get("voice_mode") == _TIMBRE
+    of_timbre = task.params.get("x_vector_only_mode") or task.params.get("voice_mode") == TIMBRE
     if reference.codes is None or of_timbre:
         return Reference(reference.embedding, None)
     if reference.codes.shape[1] != len(codebooks) or (reference.codes >= np.asarray(codebooks)).any():

@@ -37,23 +37,26 @@ class Planner:
         return OpenText(self, self._prompts, task, self._asked(task))
 
     def request(self, task: StageTask, asked: Asked, prompt: Prompt, complete: bool) -> Request:
-        """`complete`: the prompt has all of the text. Until then nobody knows how long that may take."""
+        """`complete`: the prompt has all of the text. Until then nobody knows how long that may take, and nobody has
+        to where the caller says it.
+        """
         allowed = min(self._allowed(task.params), self._engine.longest(prompt.columns.shape[1]))
         enough = max(LEAST_BUDGET, FRAMES_OF_A_TOKEN * prompt.text_tokens)
+        guessed = complete and task.params.get("max_new_tokens") is None
         return Request(
             prompt=prompt.columns,
             key=stream_key(task.seed, task.take, task.segment),
             settings=self._settings(task.params),
-            max_frames=min(allowed, enough) if complete else allowed,
+            max_frames=min(allowed, enough) if guessed else allowed,
             vectors=asked.vectors,
             beside=prompt.beside,
             rest=self._config.text.pad,
             complete=complete,
-            end_expected=complete and enough <= allowed,
+            end_expected=guessed and enough <= allowed,
         )
 
     def _allowed(self, params: Mapping[str, object]) -> int:
-        """Of so many tokens the last is never more than an end, as upstream counts."""
+        """Of so many tokens the last is never more than an end, as upstream counts; of one there still is a frame."""
         return max(int(number(params, "max_new_tokens", self._sampling.max_new_tokens)) - 1, 1)
 
     def _settings(self, params: Mapping[str, object]) -> tuple[float, ...]:
@@ -61,11 +64,11 @@ class Planner:
         return (
             number(params, "temperature", own.temperature),
             number(params, "top_p", own.top_p),
-            most_likely(params, own.top_k),
+            most_likely(params, "top_k", own.top_k),
             number(params, "repetition_penalty", own.repetition_penalty),
-            own.sub_temperature,
-            own.sub_top_p,
-            own.sub_top_k,
+            number(params, "subtalker_temperature", own.sub_temperature),
+            number(params, "subtalker_top_p", own.sub_top_p),
+            most_likely(params, "subtalker_top_k", own.sub_top_k),
         )
 
     def _asked(self, task: StageTask) -> Asked:
@@ -114,6 +117,8 @@ class OpenText:
         self._planner, self._prompts, self._task, self._asked = planner, prompts, task, asked
         self._growing = prompts.growing()
         self._content: list[int] = []
+        """Until they are enough for a prompt."""
+        self._prompt: Prompt | None = None
         self._begun = False
 
     def feed(self, text: str, final: bool) -> Request | None:
@@ -121,9 +126,13 @@ class OpenText:
         text = text if self._begun else text.lstrip()  # as a text that is complete is stripped
         self._begun = self._begun or bool(text)
         piece = self._growing.feed(text, final)
-        self._content += self._prompts.tokens(piece.rstrip() if final else piece)
-        prompt = self._prompts.begin(self._asked, self._content, final)
-        return None if prompt is None else self._planner.request(self._task, self._asked, prompt, final)
+        tokens = self._prompts.tokens(piece.rstrip() if final else piece)
+        if self._prompt is not None:
+            self._prompt = self._prompts.extend(self._prompt, tokens, final)
+        else:
+            self._content += tokens
+            self._prompt = self._prompts.begin(self._asked, self._content, final)
+        return None if self._prompt is None else self._planner.request(self._task, self._asked, self._prompt, final)
 
 
 def _text(params: Mapping[str, object], name: str) -> str:

@@ -4,7 +4,7 @@ Text is either all there before the first frame, or its first token is and each 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -87,6 +87,11 @@ class PromptBuilder:
             body, beside = self._columns(words[:1], codec.bos), words[1:]
         parts = [self._instructions(asked.instructions), self._role("assistant"), self._tags(asked), body]
         return Prompt(np.concatenate(parts, axis=1), tuple(beside), len(content))
+
+    def extend(self, prompt: Prompt, content: Sequence[int], complete: bool) -> Prompt:
+        """What `begin` makes of more tokens, or of the last ones, once it has made a prompt of those before."""
+        more = [*content, *[self._config.text.eos] * complete]
+        return replace(prompt, beside=(*prompt.beside, *more), text_tokens=prompt.text_tokens + len(content))
 
     def _instructions(self, instructions: str) -> Columns:
         words = self._words(instructions)

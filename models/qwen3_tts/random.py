@@ -1,5 +1,7 @@
 """Talkers of a given size with random weights: what speed does not depend on is left to chance."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -10,9 +12,7 @@ from speechmill.models.qwen3_tts.columns import FIRST, VECTOR, frame_columns, te
 from speechmill.models.qwen3_tts.config import BASE, CONTROL_IDS, CodecIds, TalkerConfig, TextIds
 from speechmill.models.qwen3_tts.talker import Talker
 
-
-def _layers(layers: int, width: int, heads: int, kv_heads: int, size: int, hidden: int) -> LayerShape:
-    return LayerShape(layers, width, heads, kv_heads, size, hidden, eps=1e-6, qk_norm=True)
+_layers = partial(LayerShape, eps=1e-6, qk_norm=True)
 
 
 def _config(

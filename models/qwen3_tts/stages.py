@@ -14,13 +14,13 @@ from speechmill.models.common.engine.runner import MakeDraws
 from speechmill.models.common.engine.stage import TalkerStage
 from speechmill.models.common.folder import build, find_source
 from speechmill.models.qwen3_tts.codec.stages import codec_stage, encode_stage
-from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
+from speechmill.models.qwen3_tts.config import TalkerConfig, ensure_codec_fits, read_config
 from speechmill.models.qwen3_tts.plan import Planner
 from speechmill.models.qwen3_tts.prompt import PromptBuilder
 from speechmill.models.qwen3_tts.sampling import Sampling, read_sampling
 from speechmill.models.qwen3_tts.talker import Talker, internal_name
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
-from speechmill.models.stage import CannotLoad, Stage, StageOptions, StageTask
+from speechmill.models.stage import Stage, StageOptions, StageTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ def load(name: str, options: StageOptions) -> Stage:
 
 
 def _talker(options: StageOptions) -> TalkerStage:
-    if options.checkpoint is None:
-        raise CannotLoad("qwen3_tts speaks from a checkpoint only")
-    voice = read_voice(options.checkpoint, torch.device(options.device))
+    ensure_codec_fits(options.folder)
+    voice = read_voice(options.folder, torch.device(options.device))
     return talker_stage(voice, EngineOptions(options.slots), live=options.live_chunks)
 
 
 def read_voice(folder: Path, device: torch.device) -> Voice:
     """In bfloat16 on a GPU and in float32 on a CPU. Raises CannotLoad in one line."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    config, tokenizer = read_config(folder), Tokenizer(folder)
+    config = read_config(folder)
+    prompts = PromptBuilder(Tokenizer(folder, config.text_vocabulary), config)
     make = partial(Talker, config, dtype)
     talker, weights_bytes = build(make, find_source(folder), internal_name, device, dtype)
-    return Voice(config, read_sampling(folder), PromptBuilder(tokenizer, config), talker, weights_bytes)
+    return Voice(config, read_sampling(folder), prompts, talker, weights_bytes)
 
 
 def talker_stage(

@@ -5,9 +5,8 @@ from pathlib import Path
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Bpe
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.growing_text import GrowingText, Span
-from speechmill.models.qwen3_tts.config import read_config
+from speechmill.models.stage import CheckpointError
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -18,8 +17,10 @@ _WORDS = (
 class Tokenizer:
     """A checkpoint's `vocab.json` and `merges.txt`."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises CheckpointError for a folder without a usable tokenizer, or with one that does not fit its config."""
+    def __init__(self, folder: Path, rows: int) -> None:
+        """`rows`: of the text vocabulary. Raises CheckpointError for a folder without a usable tokenizer, or with one
+        that needs more.
+        """
         vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
         for path in (vocabulary, merges):
             if not path.is_file():
@@ -32,7 +33,7 @@ class Tokenizer:
         words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
         bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         self._bpe.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_of])
-        largest, rows = max(self._bpe.get_vocab().values(), default=0), read_config(folder).text_vocabulary
+        largest = max(self._bpe.get_vocab().values(), default=0)
         if largest >= rows:
             raise CheckpointError(f"{vocabulary} has token {largest}, and the config's text vocabulary is {rows}")
 

@@ -53,14 +53,16 @@ def test_good_voices_of_a_folder_are_copied_to_where_every_worker_finds_them(
     in_context = payload(tmp_path, "a", speaker_embedding=SPEAKER, ref_code=CODES)
     voices = {
         "alice": {"file": in_context, "mode": "icl", "ref_text": "Hi."},
+        "Ann": {"file": payload(tmp_path, "c", speaker_embedding=SPEAKER, ref_code=CODES[:, :5])},
         "Bob": {"file": payload(tmp_path, "b", speaker_embedding=SPEAKER[None, :4]), "mode": "xvec"},
     }
     source = write(tmp_path, "qwen3_tts", voices)
-    alice, bob = read_precomputed([source], WIDTHS, objects)
+    alice, ann, bob = read_precomputed([source], WIDTHS, objects)
     assert (alice.name, alice.mode, alice.ref_text, alice.dim) == ("alice", "icl", "Hi.", 8)
+    assert (ann.name, ann.mode, ann.dim) == ("Ann", "icl", 8)
     assert (bob.name, bob.mode, bob.ref_text, bob.dim) == ("Bob", "xvec", "", 4)
     assert b"".join(objects.get(alice.payload_key)) == (tmp_path / "a").read_bytes()
-    assert read_precomputed([source], WIDTHS, objects) == (alice, bob)
+    assert read_precomputed([source], WIDTHS, objects) == (alice, ann, bob)
 
 
 def test_a_prefix_in_s3_is_read_like_a_folder(tmp_path: Path, objects: ObjectStore, prefix: str) -> None:
@@ -89,7 +91,7 @@ BAD_ENTRIES = {
     "mode without its tensors": {"file": "xvec", "mode": "icl"},
     "other width": {"file": "wide"},
     "no codes": {"file": "no codes"},
-    "other codebooks": {"file": "codebooks"},
+    "no frames of codes": {"file": "flat"},
     "codes below zero": {"file": "negative"},
     "codes that are no integers": {"file": "fractions"},
     "not finite": {"file": "infinite"},
@@ -113,7 +115,7 @@ def test_bad_voices_are_skipped_with_a_line_each_in_the_log_and_the_others_stay(
     payload(folder, "xvec", speaker_embedding=SPEAKER)
     payload(folder, "wide", speaker_embedding=np.ones(9, np.float32))
     payload(folder, "no codes", speaker_embedding=SPEAKER, ref_code=CODES[:0])
-    payload(folder, "codebooks", speaker_embedding=SPEAKER, ref_code=CODES[:, :8])
+    payload(folder, "flat", speaker_embedding=SPEAKER, ref_code=CODES[:, 0])
     payload(folder, "negative", speaker_embedding=SPEAKER, ref_code=-CODES)
     payload(folder, "fractions", speaker_embedding=SPEAKER, ref_code=CODES.astype(np.float32))
     payload(folder, "infinite", speaker_embedding=np.full(8, np.inf, np.float32))

@@ -10,12 +10,14 @@ import torch
 from safetensors.torch import save_file
 
 from speechmill.models.common.attention import grouped_attention
-from speechmill.models.common.checkpoint import CheckpointError, Inspection, Safetensors, StateDict, Weights
+from speechmill.models.common.checkpoint import Inspection, Safetensors, StateDict, Weights
 from speechmill.models.common.draws import CounterDraws, stream_key
 from speechmill.models.common.linear import Linear
+from speechmill.models.common.norm import rms_norm
 from speechmill.models.common.paged_kv import OutOfPages, PagePool, content_names
 from speechmill.models.common.rope import Rope, frequencies
 from speechmill.models.common.sampler import Settings, penalise, probabilities, rank, sample
+from speechmill.models.stage import CheckpointError
 
 torch.set_num_threads(1)
 
@@ -28,6 +30,17 @@ def test_a_row_of_a_dense_layer_has_the_same_bits_among_any_number_of_rows(input
     for count in (1, 2, 3, 7, 8, 31, 64, 65):
         assert torch.equal(layer(rows[:count]), whole[:count])
         assert torch.equal(layer(rows[-count:]), whole[-count:])
+
+
+def test_a_norm_is_cast_before_or_behind_its_weight() -> None:
+    torch.manual_seed(3)
+    rows, weight = torch.randn(50, 4, 16).bfloat16(), torch.randn(4, 16).bfloat16()
+    exact = rows.float() * (rows.float().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    before, behind = (rms_norm(rows, weight, 1e-6, cast_last) for cast_last in (False, True))
+    assert torch.equal(before, exact.bfloat16() * weight)
+    assert torch.equal(behind, (exact * weight.float()).bfloat16())
+    assert not torch.equal(before, behind)
+    assert torch.equal(rms_norm(exact, weight.float(), 1e-6), rms_norm(exact, weight.float(), 1e-6, cast_last=True))
 
 
 def test_grouped_attention_is_softmax_attention() -> None:

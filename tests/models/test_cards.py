@@ -16,6 +16,7 @@ QWEN = "Qwen/Qwen3-TTS-12Hz-"
 PRESET, DESIGN, BASE = f"{QWEN}1.7B-CustomVoice", f"{QWEN}1.7B-VoiceDesign", f"{QWEN}1.7B-Base"
 FISH = "fishaudio/s2-pro"
 SAMPLER = {"temperature", "top_p", "top_k", "repetition_penalty"}
+QWEN_EXTRA = SAMPLER | {"subtalker_temperature", "subtalker_top_p", "subtalker_top_k"}
 AUK_EXTRA = {"num_inference_steps", "guidance_scale", "sway", "t_grid", "vae_sample"}
 
 
@@ -27,6 +28,10 @@ def row(hz: int, voice: str, ref: str, speed: str = "stretch", **more: Any) -> d
     told = {"hz": hz, "voice": use, "kinds": tuple(kinds[letter] for letter in initials), "speed": speed}
     told |= {"ref_audio": ref_audio, "ref_text": ref_text, "instructions": "none", "language": False}
     return told | {"task_type": None, "embedding": 0, "budget": 4096, "extra": SAMPLER} | more
+
+
+def qwen_row(voice: str, ref: str, task_type: str, **more: Any) -> dict[str, Any]:
+    return row(24_000, voice, ref, language=True, task_type=task_type, extra=QWEN_EXTRA, **more)
 
 
 ROWS = {
@@ -43,13 +48,11 @@ ROWS = {
         extra=SAMPLER | {"ras_win_len", "ras_win_max_num_repeat", "scene"},
     ),
     "zai-org/GLM-TTS": row(24_000, "optional u", "required/required", budget=2048, extra=SAMPLER | {"phoneme"}),
-    PRESET: row(24_000, "optional b", "none/none", instructions="optional", language=True, task_type="CustomVoice"),
-    DESIGN: row(24_000, "none", "none/none", instructions="required", language=True, task_type="VoiceDesign"),
-    BASE: row(24_000, "optional up", "required/required", language=True, task_type="Base", embedding=2048),
-    f"{QWEN}0.6B-CustomVoice": row(24_000, "optional b", "none/none", language=True, task_type="CustomVoice"),
-    f"{QWEN}0.6B-Base": row(
-        24_000, "optional up", "required/required", language=True, task_type="Base", embedding=1024
-    ),
+    PRESET: qwen_row("optional b", "none/none", "CustomVoice", instructions="optional"),
+    DESIGN: qwen_row("none", "none/none", "VoiceDesign", instructions="required"),
+    BASE: qwen_row("optional up", "required/required", "Base", embedding=2048),
+    f"{QWEN}0.6B-CustomVoice": qwen_row("optional b", "none/none", "CustomVoice"),
+    f"{QWEN}0.6B-Base": qwen_row("optional up", "required/required", "Base", embedding=1024),
     "mistralai/Voxtral-4B-TTS-2603": row(24_000, "or_ref_audio b", "optional/none", extra={"cfg_alpha"}),
 }
 OTHERS = {"openbmb/VoxCPM2", "k2-fsa/OmniVoice"}

@@ -1,5 +1,7 @@
 """Codecs as stages: chunks, neighbours and interruptions change nothing that is heard."""
 
+from importlib import import_module
+
 import pytest
 from codec_families import FISH, LIVE, QWEN, CodecFamily, log
 from driving import assert_same_audio, drive, drive_together, length, payload, task
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechmill.models.common.codec.decoder import POSITIONS
-from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed
+from speechmill.models.stage import CannotLoad, Chunk, Emission, Resume, SlotFailed, StageOptions
 
 SEVERAL = settings(max_examples=8)
 each_codec = pytest.mark.parametrize("codec", [FISH, QWEN], ids=lambda codec: codec.name)
@@ -157,3 +159,26 @@ def test_codes_beyond_what_positions_reach_are_refused(codec: CodecFamily) -> No
     with pytest.raises(SlotFailed, match="frames at once"):
         refusing.feed(5, Chunk(POSITIONS, POSITIONS + 1, log(codec.codes(1))[0].payload))
     refusing.close(5)
+
+
+@each_codec
+def test_codes_that_the_codec_has_not_are_refused_in_their_slot_alone(codec: CodecFamily) -> None:
+    stage, codes = codec.load(), codec.codes(5)
+    for slot in range(2):
+        stage.open(slot, task(""), Resume())
+    stage.feed(0, log(codes)[0])
+    beyond = codes.clone()
+    beyond[3, -1] = codec.decoder().codebooks[-1]
+    with pytest.raises(SlotFailed, match="none of the codec's") as failure:
+        stage.feed(1, log(beyond)[0])
+    assert failure.value.slot == 1
+    stage.close(1)
+    assert_same_audio(stage.step([0]), codec.heard(codes))
+
+
+@each_codec
+@pytest.mark.parametrize("stage", ["talker", "codec", "encode"])
+def test_no_stage_is_loaded_without_a_checkpoint(codec: CodecFamily, stage: str) -> None:
+    family = import_module(f"speechmill.models.{codec.name}.stages")
+    with pytest.raises(CannotLoad, match="from a checkpoint only"):
+        family.load(stage, StageOptions(slots=1))

@@ -150,6 +150,19 @@ def test_who_has_to_give_up_pages_is_spoken_alike(monkeypatch: pytest.MonkeyPatc
     assert len(preempted) > 3
 
 
+def test_who_waits_for_text_takes_no_pages_back() -> None:
+    engine = engine_of(pages=(CASES[2].prompt.shape[1] + CASES[2].max_frames) // PAGE + 1)
+    open_in(engine, 0, replace(CASES[0], beside=CASES[0].beside[:2], complete=False))
+    while not engine.waits(0):
+        engine.step([0])
+    open_in(engine, 1, CASES[2])
+    while engine._held[0].pages:
+        engine.step([1])
+    assert engine.waits(0)
+    assert engine.step([0]) == []
+    assert not engine._held[0].pages
+
+
 def test_steps_of_fixed_shapes_as_a_gpu_takes_them_speak_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of()
     monkeypatch.setattr(engine._runner, "_fixed", True)

@@ -15,13 +15,12 @@ from driving import as_log, assert_same_audio, drive, drive_together, payload, t
 from fish_codec_goldens import CHECKPOINT, GOLDENS, config, encoder, noise
 from torch import Tensor
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.codec.encoding import EncodeStage
 from speechmill.models.common.resample import resample
 from speechmill.models.fish_speech.codec import features
 from speechmill.models.fish_speech.codec.check import check
 from speechmill.models.fish_speech.codec.stages import codec_stage, encode_stage
-from speechmill.models.stage import Resume, SlotFailed, StageOptions
+from speechmill.models.stage import CheckpointError, Resume, SlotFailed, StageOptions
 
 
 @cache

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -184,10 +185,12 @@ def change(file: Path, path: list[str], value: Any) -> None:
 
 def test_a_null_of_the_fast_transformer_is_as_in_the_slow_one(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDENS.folder / "legacy", tmp_path / "legacy"))
-    for name in ("fast_dim", "fast_n_head", "fast_head_dim"):
-        change(folder / "config.json", [name], None)
+    sizes = ("dim", "n_head", "n_local_heads", "head_dim", "intermediate_size")
+    for name in sizes:
+        change(folder / "config.json", [f"fast_{name}"], None)
+    change(folder / "config.json", ["head_dim"], 3 * json.loads((folder / "config.json").read_text())["head_dim"])
     config = read_config(folder)
-    assert (config.fast.width, config.fast.heads, config.fast.size) == (32, 4, 8)
+    assert replace(config.fast, layers=0) == replace(config.slow, layers=0)
 
 
 @pytest.mark.parametrize("token", ["<|im_start|>", "<|im_end|>", "<|voice|>"])

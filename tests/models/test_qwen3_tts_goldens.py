@@ -21,6 +21,7 @@ from speechmill.models.common.engine.stage import TalkerStage, read_codes
 from speechmill.models.common.paged_kv import PagedKv
 from speechmill.models.common.sampler import Settings, rank, warped
 from speechmill.models.qwen3_tts.columns import frame_columns
+from speechmill.models.qwen3_tts.config import read_config
 from speechmill.models.qwen3_tts.features import Reference, pack
 from speechmill.models.qwen3_tts.stages import Voice, read_voice, talker_stage
 from speechmill.models.qwen3_tts.tokenizer import Tokenizer
@@ -67,7 +68,8 @@ def test_every_kind_of_case_is_run_by_somebody() -> None:
 def test_texts_have_upstreams_ids(case: dict[str, Any]) -> None:
     """The templates' control tokens are put in by id, as prompts are; what is between them is text."""
     folder = GOLDENS.folder / case["checkpoint"]
-    tokenizer, config = Tokenizer(folder), json.loads((folder / "tokenizer_config.json").read_text())
+    tokenizer = Tokenizer(folder, read_config(folder).text_vocabulary)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
     added = {token["content"]: int(id) for id, token in config["added_tokens_decoder"].items()}
     control = re.compile("(" + "|".join(map(re.escape, added)) + ")")
     templates = {

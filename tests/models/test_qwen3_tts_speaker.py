@@ -8,10 +8,10 @@ import pytest
 import torch
 from qwen_codec_goldens import assert_close, cases, checkpoint, encode, encoder, speaker, stored
 
-from speechmill.models.common.checkpoint import CheckpointError
 from speechmill.models.common.resample import KAISER, resample
 from speechmill.models.qwen3_tts.speaker.check import check
 from speechmill.models.qwen3_tts.speaker.config import read_config
+from speechmill.models.stage import CheckpointError
 
 
 @cases("mel")

@@ -14,8 +14,9 @@ import pytest
 from driving import drive, length, payload, task
 from goldens import Goldens
 
+from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
-from speechmill.models.qwen3_tts.check import check_talker
+from speechmill.models.qwen3_tts.check import check, check_talker
 from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
 from speechmill.models.qwen3_tts.features import Reference, pack
 from speechmill.models.qwen3_tts.plan import FRAMES_OF_A_TOKEN, LEAST_BUDGET
@@ -43,15 +44,16 @@ def config(checkpoint: str) -> TalkerConfig:
 
 def spoken(text: str = TEXT, live: bool = True, **changes: Any) -> StageTask:
     """`changes` of the task itself, the others are parameters."""
-    own = {name: changes.pop(name) for name in ("voice", "seed", "take", "segment", "assets") if name in changes}
+    fields = ("voice", "seed", "take", "segment", "assets", "open")
+    own = {name: changes.pop(name) for name in fields if name in changes}
     return task(text, live=live, params={"max_new_tokens": FRAMES + 1, **changes}, **own)
 
 
-def recording(frames: int, seed: int) -> dict[str, bytes]:
-    """What `encode` makes of one; without frames of its speaker alone."""
-    chance, base = np.random.default_rng(seed), config("base")
-    codes = chance.integers(base.codebooks, size=(frames, base.groups)).astype(np.uint16) if frames else None
-    return {"features": pack(Reference(chance.standard_normal(base.talker.width).astype(np.float32), codes))}
+def recording(frames: int, seed: int, more: int = 0) -> dict[str, bytes]:
+    """What `encode` makes of one; without frames of its speaker alone. `more`: groups than the model has."""
+    chance, sizes = np.random.default_rng(seed), (*config("base").codebooks, *[2] * more)
+    codes = chance.integers(sizes, size=(frames, len(sizes))).astype(np.uint16) if frames else None
+    return {"features": pack(Reference(chance.standard_normal(config("base").talker.width).astype(np.float32), codes))}
 
 
 def vector(seed: int) -> list[float]:
@@ -142,11 +144,13 @@ def test_whatever_is_asked_for_makes_another_request() -> None:
         {"assets": heard, **words, "language": "English"},
         *({"assets": heard, **words, name: 8} for name in ("seed", "take", "segment")),
         *({"assets": heard, **words, name: 0.5} for name in ("temperature", "top_p", "repetition_penalty")),
-        *({"assets": heard, **words, "top_k": value} for value in (0, 7)),
+        *({"assets": heard, **words, f"subtalker_{name}": 0.5} for name in ("temperature", "top_p")),
+        *({"assets": heard, **words, name: value} for name in ("top_k", "subtalker_top_k") for value in (0, 7)),
     )
     assert_all_differ("voice_design", {}, {"instructions": "a low voice"}, {"non_streaming_mode": False})
-    first, second = list(config("custom_voice").speakers)[:2]
-    assert_all_differ("custom_voice", {"voice": first}, {"voice": second}, {"voice": first, "language": "english"})
+    speakers, language = config("custom_voice").speakers, next(iter(config("custom_voice").languages))
+    own = next(name for name in speakers if name not in config("custom_voice").dialects)
+    assert_all_differ("custom_voice", *({"voice": name} for name in speakers), {"voice": own, "language": language})
 
 
 def assert_all_differ(checkpoint: str, *changes: dict[str, Any]) -> None:
@@ -169,7 +173,7 @@ def test_what_is_no_part_of_the_text_is_nothing_else_either() -> None:
     assert (request.prompt[0] == ids.start).sum() == 1
 
 
-def test_a_small_model_is_not_told_how_to_speak(tmp_path: Path) -> None:
+def test_a_small_model_is_not_told_how_to_speak() -> None:
     plan = talker("custom_voice")._plan
     told = spoken(instructions="a low voice")
     small = config("custom_voice").size == "0b6"
@@ -184,24 +188,26 @@ def test_a_take_may_last_as_long_as_its_text_can_take(text: str, least: int) -> 
     free = stage._plan(task(text, params={"speaker_embedding": vector(1)}))
     assert free.max_frames == max(LEAST_BUDGET, FRAMES_OF_A_TOKEN * tokens)
     assert free.end_expected
-    bound = stage._plan(spoken(text, speaker_embedding=vector(1)))
-    assert (bound.max_frames, bound.end_expected) == (FRAMES, False)
+
+
+@pytest.mark.parametrize(("tokens", "frames"), [(1, 1), (2, 1), (FRAMES + 1, FRAMES), (5 * LEAST_BUDGET, None)])
+def test_a_budget_of_the_caller_s_is_the_budget(tokens: int, frames: int | None) -> None:
+    stage = talker("base")
+    bound = stage._plan(spoken(speaker_embedding=vector(1), max_new_tokens=tokens))
+    room = stage.engine.longest(bound.prompt.shape[1])
+    assert (bound.max_frames, bound.end_expected) == (frames or min(tokens - 1, room), False)
 
 
 @pytest.mark.parametrize(("checkpoint", "changes", "told"), [
     ("custom_voice", {"voice": "nobody"}, "there is no speaker 'nobody'; this model has "),
     ("custom_voice", {"language": "Klingon"}, "there is no language 'klingon'; this model speaks "),
     ("custom_voice", {"text": " \n "}, "the text holds nothing to speak"),
-    ("custom_voice", {"text": "word " * 40_000}, "the prompt takes"),
+    ("custom_voice", {"text": "1" * (config("custom_voice").positions + 1)}, "the prompt takes"),
     ("base", {}, "speaks like a recording or a speaker embedding, and has neither"),
     ("base", {"speaker_embedding": [0.5]}, "the speaker embedding has 1 numbers; this model takes"),
+    ("base", {"speaker_embedding": [0.5], "open": True}, "the speaker embedding has 1 numbers; this model takes"),
     ("base", {"assets": recording(3, seed=1)}, "the words of the reference recording are missing"),
-    (
-        "base",
-        {"assets": {"features": pack(Reference(np.array(vector(1), np.float32), np.full((2, 3), 1, np.uint16)))},
-         "ref_text": "Hi."},
-        "the reference was encoded for another model",
-    ),
+    ("base", {"assets": recording(3, 1, more=1), "ref_text": "Hi."}, "the reference was encoded for another model"),
 ])  # fmt: skip
 def test_what_it_cannot_speak_is_refused_for_that_slot(checkpoint: str, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(SlotFailed, match=re.escape(told)) as failure:
@@ -209,6 +215,28 @@ def test_what_it_cannot_speak_is_refused_for_that_slot(checkpoint: str, changes:
     assert failure.value.code == "invalid_value"
     assert "\n" not in str(failure.value)
     talker(checkpoint).close(0)
+
+
+def known(request: Request) -> tuple[Any, ...]:
+    return (request.prompt.tobytes(), request.beside, request.complete, request.max_frames, request.end_expected)
+
+
+@pytest.mark.parametrize("frames", [None, 0, 1, 40])
+def test_a_text_that_comes_in_pieces_becomes_the_request_of_the_whole(frames: int | None) -> None:
+    """Also where the reference, of so many frames, is longer than all of the text."""
+    checkpoint, own = "custom_voice", dict[str, Any]()
+    if frames is not None:
+        checkpoint, own = "base", {"assets": recording(frames, seed=1)}
+    stage, params = talker(checkpoint), {"ref_text": "Hi there.", "non_streaming_mode": False}
+    whole = stage._plan(task(TEXT, params=params, **own))
+    assert stage._plan_open is not None
+    for pieces in ([TEXT], list(TEXT), [TEXT[:9], "", TEXT[9:]]):
+        text = stage._plan_open(task("", params=params, open=True, **own))
+        for piece in pieces:
+            text.feed(piece, final=False)
+        request = text.feed("", final=True)
+        assert request is not None
+        assert known(request) == known(whole)
 
 
 def test_only_codes_that_the_codec_has_are_made() -> None:
@@ -245,7 +273,7 @@ def change(file: Path, path: list[str], value: Any) -> None:
         (["talker_config"], [], "talker_config is [], expected an object"),
         (["talker_config", "num_attention_heads"], None, "talker_config: num_attention_heads is null, expected"),
         (["talker_config", "code_predictor_config", "head_dim"], 0, "code_predictor_config: head_dim is 0, expected"),
-        (["talker_config", "code_predictor_config", "num_code_groups"], 4, "do not fit the code predictor"),
+        (["talker_config", "num_code_groups"], config("base").groups + 1, "do not fit the code predictor"),
         (["talker_config", "codec_bos_id"], 99_999, "codec_bos_id is 99999, beyond the vocabulary of"),
         (["talker_config", "codec_eos_token_id"], 3, "codec_eos_token_id is 3, which is a code"),
         (["tts_pad_token_id"], "pad", 'tts_pad_token_id is "pad", expected a whole number from 0 on'),
@@ -273,9 +301,7 @@ def test_a_tokenizer_that_does_not_fit_is_one_line(broken: Path) -> None:
     assert found.startswith(f"cannot read {broken / 'vocab.json'} and merges.txt: ")
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "generation_config.json", "vocab.json", "merges.txt", "model.safetensors"]
-)
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "merges.txt", "model.safetensors"])
 def test_a_missing_file_is_named(broken: Path, name: str) -> None:
     (broken / name).unlink()
     (found,) = check_talker(broken)
@@ -293,8 +319,39 @@ def test_tensors_that_do_not_fit_are_told_by_name(broken: Path) -> None:
         load("talker", StageOptions(slots=1, checkpoint=broken))
 
 
-def test_settings_that_a_checkpoint_does_not_say_are_upstreams(broken: Path) -> None:
-    (broken / "generation_config.json").write_text('{"do_sample": false, "subtalker_temperature": 0.5}')
-    found = read_sampling(broken)
-    assert (found.temperature, found.top_p, found.top_k, found.repetition_penalty) == (0.9, 1.0, 1, 1.05)
-    assert (found.sub_temperature, found.sub_top_p, found.sub_top_k, found.max_new_tokens) == (0.5, 1.0, 50, 2048)
+def test_a_talker_beside_another_codec_is_one_line(broken: Path) -> None:
+    groups = config("base").groups
+    for path in (["talker_config"], ["talker_config", "code_predictor_config"]):
+        change(broken / "config.json", [*path, "num_code_groups"], groups - 1)
+    (found,) = check(broken)
+    assert f"the talker makes {groups - 1} codes below " in found
+    assert f", the codec takes {groups} below " in found
+    with pytest.raises(CannotLoad, match=re.escape(found)):
+        load("talker", StageOptions(slots=1, checkpoint=broken))
+
+
+def drawn(folder: Path, **said: Any) -> tuple[tuple[float, ...], ...]:
+    """Temperature, top_p and top_k of the first code and of the others, where `generation_config.json` says this."""
+    (folder / "generation_config.json").write_text(json.dumps(said))
+    found = read_sampling(folder)
+    return (
+        (found.temperature, found.top_p, found.top_k),
+        (found.sub_temperature, found.sub_top_p, found.sub_top_k),
+    )
+
+
+def test_settings_that_a_checkpoint_does_not_say_are_upstreams(tmp_path: Path) -> None:
+    unsaid = read_sampling(tmp_path)
+    assert (unsaid.repetition_penalty, unsaid.max_new_tokens) == (1.05, 2048)
+    assert drawn(tmp_path) == ((0.9, 1.0, 50), (0.9, 1.0, 50))
+    assert read_sampling(tmp_path) == unsaid
+    assert drawn(tmp_path, subtalker_temperature=0.5, top_k=0) == ((0.9, 1.0, 0), (0.5, 1.0, 50))
+
+
+def test_where_the_likeliest_code_is_taken_nothing_else_counts(tmp_path: Path) -> None:
+    nothing = {"temperature": 0, "top_k": 0, "top_p": 0}
+    assert drawn(tmp_path, do_sample=False, **nothing) == ((0.9, 1.0, 1), (0.9, 1.0, 50))
+    others = {f"subtalker_{name}": value for name, value in nothing.items()}
+    assert drawn(tmp_path, subtalker_dosample=False, **others) == ((0.9, 1.0, 50), (0.9, 1.0, 1))
+    with pytest.raises(CannotLoad, match="temperature is 0, expected a positive number"):
+        drawn(tmp_path, **nothing)

@@ -1,13 +1,13 @@
 """A talker as a stage: takes that come to nothing or to no end, and text that is not all there yet."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from driving import drive, length, payload, task
+from driving import drive, drive_open, length, payload, task
 from test_engine import engine_of, talker
 from test_engine_tracks import CASES as READ_WHILE_SPOKEN
 from test_engine_tracks import engine_of as reading_engine
@@ -117,6 +117,26 @@ def test_a_listener_gets_pieces_of_the_sizes_that_the_card_says() -> None:
     assert payload(pieces) == one_try(seed)
 
 
+@dataclass(frozen=True)
+class Written:
+    """A text that is complete at once."""
+
+    request: Request
+
+    def feed(self, text: str, final: bool) -> Request:
+        return self.request
+
+
+def test_an_open_text_is_spoken_alike_however_early_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What of it is in the log by its end, and with that the chance of another try, must not depend on when it came."""
+    monkeypatch.setattr("speechmill.models.common.engine.stage.BULK_FRAMES", FRAMES // 2)
+    seed = seed_of([FRAMES], EVERY)
+    asked = replace(TO_END, key=seed)
+    stage = TalkerStage(engine(), lambda asking: asked, task(""), {}, plan_open=lambda asking: Written(asked))
+    made = drive_open(stage, task("", open=True), [])
+    assert (payload(made), made[-1].trailer) == (one_try(seed), {"finish_reason": "length"})
+
+
 def test_a_slot_rests_while_its_text_is_on_its_way() -> None:
     whole, engine = READ_WHILE_SPOKEN[3], reading_engine()
     wanted = payload(drive(TalkerStage(engine, lambda asking: whole, task(""), {}), task("")))
@@ -127,7 +147,7 @@ def test_a_slot_rests_while_its_text_is_on_its_way() -> None:
         while stage.runnable(0):
             made += stage.step([0])
         engine.extend(0, [token])
-    assert length(made) == 0
+    assert length(made) == len(whole.beside) - 1  # whoever listens hears what there is
     engine.extend(0, [], complete=True)
     while not (made and made[-1].final):
         assert stage.runnable(0)

@@ -27,6 +27,7 @@ class Decoder(ABC):
         self.frame_samples = math.prod(shape.upsamplings) * math.prod(shape.rates)
         self.latent_reach = math.ceil(builder.carry.reach)
         """Frames before the one at hand that a latent frame depends on."""
+        self.channels = shape.channels >> len(shape.rates)
         self.waves = Waves(builder, shape)
         self.wave_reach = math.ceil(builder.carry.reach - self.latent_reach)
         """The same between latent frames and samples."""

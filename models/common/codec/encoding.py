@@ -76,7 +76,7 @@ class EncodeStage:
 
     def warm(self) -> None:
         clip = BytesIO()
-        soundfile.write(clip, np.zeros(self._block * self._encoder.frame_samples), _WARM_HZ, format="WAV")
+        soundfile.write(clip, np.zeros(_WARM_HZ), _WARM_HZ, format="WAV")  # a second suits every encoder
         params, assets = {"mode": self._warm_mode}, {"clip": clip.getvalue()}
         self.open(-1, StageTask("warm", 0, 0, "", "", 0, params, assets), Resume())
         while not self.step([-1]):

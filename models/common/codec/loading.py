@@ -13,14 +13,16 @@ from speechmill.models.stage import StageOptions
 
 STEP_FRAMES = {"cpu": 32, "cuda": 256}
 """Frames that one step takes at most, so that it stays within seconds and its activations within some GiB."""
-_STEP_BYTES = 6 * 96 * 4
-"""Of activations for a sample of a step: some tensors of the channels that stand at the samples' own rate."""
+_TENSORS = 6
+"""Of activations that a step holds at once, of the channels that stand at the samples' own rate."""
 
 
 class Half(Protocol):
     """A codec's decoder or encoder."""
 
     frame_samples: int
+    channels: int
+    """At the samples' own rate, where activations take most."""
     streams: Streams
 
 
@@ -44,7 +46,7 @@ def load_half(
     needs = {
         "weights": torch.float32.itemsize * inspection.parameters,
         "streams": options.slots * shapes.streams.bytes_each,
-        "a step": STEP_FRAMES[device.type] * shapes.frame_samples * _STEP_BYTES,
+        "a step": STEP_FRAMES[device.type] * shapes.frame_samples * shapes.channels * _TENSORS * torch.float32.itemsize,
     }
     ensure_room(device, needs, "give the stage fewer slots, or another device")
     return make(Weights(source, device, torch.float32, rename)), needs

@@ -13,8 +13,6 @@ from speechmill.models.common.memory import Needs
 from speechmill.models.common.pcm import to_s16
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageOptions, StageTask
 
-NO_LIMIT = 1 << 16
-
 
 class CodecStage:
     """Any chunking gives the same samples; a resumed slot makes its stream's state again from the logged codes.
@@ -28,13 +26,12 @@ class CodecStage:
         memory: Needs,
         options: StageOptions,
         reference: Callable[[StageTask], Tensor | None] = lambda task: None,
-        limit: int = NO_LIMIT,
     ) -> None:
         """`reference`: codes int64 [frames, codebooks] that a task's stream begins with; raises ValueError, in a line
-        for the client, for what cannot be used. `limit`: codes from here on are refused.
+        for the client, for what cannot be used.
         """
         self.memory = memory
-        self._decoder, self._reference, self._limit = decoder, reference, limit
+        self._decoder, self._reference = decoder, reference
         self._options = options
         self._most = STEP_FRAMES[decoder.device.type]
         self._slots: dict[int, Playback] = {}
@@ -71,8 +68,9 @@ class CodecStage:
 
     def _usable(self, slot: int, codes: Tensor) -> Tensor:
         """The codes. Raises SlotFailed for those that the decoder has not."""
-        if len(codes) and int(codes.max()) >= self._limit:
-            raise SlotFailed(slot, f"code {int(codes.max())} is none of the codec's {self._limit}")
+        beyond = codes[codes >= torch.tensor(self._decoder.codebooks)]
+        if len(beyond):
+            raise SlotFailed(slot, f"code {int(beyond[0])} is none of the codec's")
         return codes
 
     def hurry(self, slot: int) -> None:

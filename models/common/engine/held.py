@@ -54,9 +54,8 @@ class Held:
 
     @property
     def waits(self) -> bool:
-        """The prompt is computed, and the next frame, or one made before, lacks what stands beside it."""
-        known = self.request.complete or len(self.request.beside) > len(self.codes)
-        return self.computed >= self.prefilled and not known
+        """The next frame, or one made before, lacks what stands beside it."""
+        return not self.request.complete and len(self.request.beside) <= len(self.codes)
 
     def made(self, model: FrameModel) -> Codes:
         return np.concatenate([np.empty((0, model.codes), np.uint16), *self.codes])

@@ -97,17 +97,17 @@ class TalkerStage:
         self.close(0)
 
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
-        if task.open:
-            assert self._plan_open is not None, "the card says that texts are complete"
-            self._texts[slot], self._unbegun[slot] = self._plan_open(task), _Unbegun(task, resume)
-            return
         with _refusing(slot):
-            self._begin(slot, self._plan(task), task, resume)
+            if task.open:
+                assert self._plan_open is not None, "the card says that texts are complete"
+                self._texts[slot], self._unbegun[slot] = self._plan_open(task), _Unbegun(task, resume)
+            else:
+                self._begin(slot, self._plan(task), task, resume)
 
     def _begin(self, slot: int, request: Request, task: StageTask, resume: Resume) -> None:
         again = bool(resume.cursor)
         self.engine.open(slot, _attempt(request, again), read_codes(resume.output, self.engine.model.codes))
-        bulk = request.max_frames if request.end_expected else BULK_FRAMES
+        bulk = request.max_frames if request.end_expected and not task.open else BULK_FRAMES
         pieces = deque(self._live if task.live else [bulk])
         self._slots[slot] = _Slot(request, pieces, request.max_frames - resume.end, again, fresh=not resume.end)
 
@@ -147,7 +147,7 @@ class TalkerStage:
         held.left -= 1
         if not held.left:
             return self._end(slot, "length", lost=held.request.end_expected)
-        if len(held.waiting) < held.pieces[0]:
+        if len(held.waiting) < held.pieces[0] and not self.engine.waits(slot):
             return None
         if len(held.pieces) > 1:
             held.pieces.popleft()

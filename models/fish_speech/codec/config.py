@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from speechmill.models.common.checkpoint import CheckpointError
+from speechmill.models.stage import CheckpointError
 
 ENCODER_WINDOW = 512
 ENCODER_HEAD_CHANNELS = 64

@@ -24,7 +24,7 @@ class Encoder:
         carry = Carry(config.frame_samples)
         builder = Builder(weights, carry)
         quantizer = config.quantizer
-        self.frame_samples = config.frame_samples
+        self.frame_samples, self.channels = config.frame_samples, config.encoder_dim
         self.enter: CausalConvolution = builder.convolution("encoder.block.0", (config.encoder_dim, 1, 7))
         self.blocks = [_Block(builder, config, index) for index in range(len(config.encoder_rates))]
         last, channels = len(config.encoder_rates) + 1, config.encoder_dim << len(config.encoder_rates)

@@ -1,7 +1,6 @@
 """The codec's two stages: `codec` (codes → s16le at 44.1 kHz) and `encode` (a recording → its codes)."""
 
 from math import prod
-from pathlib import Path
 
 from speechmill.models.common.codec.decoder import POSITIONS
 from speechmill.models.common.codec.encoding import EncodeStage, Plan, Sound
@@ -18,7 +17,7 @@ from speechmill.models.stage import StageOptions
 
 def codec_stage(options: StageOptions) -> CodecStage:
     """Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them."""
-    folder = options.checkpoint or Path()
+    folder = options.folder
     config = read_config(folder)
     decoder, memory = load_half(lambda weights: Decoder(weights, config), open_source(folder), options, rename)
     return CodecStage(decoder, memory, options)
@@ -26,7 +25,7 @@ def codec_stage(options: StageOptions) -> CodecStage:
 
 def encode_stage(options: StageOptions) -> EncodeStage:
     """Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them."""
-    folder = options.checkpoint or Path()
+    folder = options.folder
     config = read_config(folder)
     encoder, memory = load_half(lambda weights: Encoder(weights, config), open_source(folder), options, rename)
     return EncodeStage(encoder, memory, lambda task, sound: _plan(config, sound))

@@ -2,19 +2,18 @@
 
 from pathlib import Path
 
-from speechmill.models.common.checkpoint import CheckpointError, Inspection
+from speechmill.models.common.checkpoint import Inspection
+from speechmill.models.common.folder import finding_faults
 from speechmill.models.qwen3_tts.codec.config import read_config
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.codec.encoder import Encoder
 from speechmill.models.qwen3_tts.codec.weights import open_source
 
 
+@finding_faults
 def check(folder: Path) -> list[str]:
     """What is wrong with the codec in `folder`, a line for each finding; empty where nothing is."""
-    try:
-        config, inspection = read_config(folder), Inspection(open_source(folder))
-    except CheckpointError as error:
-        return [str(error)]
+    config, inspection = read_config(folder), Inspection(open_source(folder))
     Decoder(inspection, config.decoder)
     Encoder(inspection, config.encoder)
     return inspection.findings

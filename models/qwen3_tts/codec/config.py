@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, counts, flag, obj, positive
-from speechmill.models.common.folder import read_json
+from speechmill.models.common.config import count, counts, flag, obj, positive, read_json
 
 FOLDER = "speech_tokenizer"
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
@@ -82,10 +81,6 @@ class CodecConfig:
     sample_rate: int
     decoder: DecoderConfig
     encoder: EncoderConfig
-
-    @property
-    def frame_samples(self) -> int:
-        return self.decoder.frame_samples
 
 
 def read_config(folder: Path) -> CodecConfig:

@@ -25,7 +25,7 @@ class Encoder:
     def __init__(self, weights: Reader, config: EncoderConfig) -> None:
         weights, carry = weights.at("encoder"), Carry(config.frame_samples)
         builder, number = Builder(weights, carry), count()
-        self.frame_samples = config.frame_samples
+        self.frame_samples, self.channels = config.frame_samples, config.filters
         channels = config.filters
         self.enter = builder.convolution(f"encoder.layers.{next(number)}", (channels, 1, config.kernel))
         self.blocks: list[_Block] = []

@@ -1,7 +1,6 @@
 """The codec's two stages: `codec` (codes → s16le at 24 kHz) and `encode` (a recording → how it sounds, and codes)."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,12 +15,9 @@ from speechmill.models.qwen3_tts.codec.config import LONGEST_S, read_config
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.codec.encoder import Encoder
 from speechmill.models.qwen3_tts.codec.weights import open_source
-from speechmill.models.qwen3_tts.features import Reference, pack, read_reference
+from speechmill.models.qwen3_tts.features import IN_CONTEXT, TIMBRE, Reference, pack, read_reference
 from speechmill.models.qwen3_tts.speaker.encoder import SpeakerEncoder, load_speaker
 from speechmill.models.stage import StageOptions, StageTask
-
-IN_CONTEXT, TIMBRE = "icl", "xvec"
-"""Modes: with the recording's codes, or without."""
 
 
 def codec_stage(options: StageOptions) -> CodecStage:
@@ -29,7 +25,7 @@ def codec_stage(options: StageOptions) -> CodecStage:
 
     Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them.
     """
-    folder = options.checkpoint or Path()
+    folder = options.folder
     config = read_config(folder).decoder
     decoder, memory = load_half(lambda weights: Decoder(weights, config), open_source(folder), options)
 
@@ -39,12 +35,12 @@ def codec_stage(options: StageOptions) -> CodecStage:
             return None
         return torch.from_numpy(reference.codes.astype(np.int64))
 
-    return CodecStage(decoder, memory, options, heard, limit=config.entries)
+    return CodecStage(decoder, memory, options, heard)
 
 
 def encode_stage(options: StageOptions) -> EncodeStage:
     """Raises CheckpointError for weights that do not fit, CannotLoad where there is no room for them."""
-    folder = options.checkpoint or Path()
+    folder = options.folder
     config = read_config(folder)
     speaker, speaker_bytes = load_speaker(folder, torch.device(options.device))
     encoder, needs = load_half(lambda weights: Encoder(weights, config.encoder), open_source(folder), options)

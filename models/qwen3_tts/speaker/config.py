@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, counts, obj
-from speechmill.models.common.folder import read_json
+from speechmill.models.common.config import count, counts, obj, read_json
 
 _RELEASED: Mapping[str, Any] = {
     "mel_dim": 128,
