@@ -137,6 +137,58 @@ def test_a_stage_of_unknown_pace_begins_with_one() -> None:
     assert len(ranked(works, runner_of("voice", works))) == 1
 
 
+def test_a_stage_that_reads_recordings_takes_no_room_from_streams() -> None:
+    """Nobody has used it yet, or it takes its time for each recording: streams do not go through it."""
+    begun, start = work_of("begun"), work_of("start")
+    begun.begun = True
+    for steps in (0, 8):
+        recording = work_of("recording", stage="encode")
+        voice, encode = measured([begun, start]), runner_of("encode", [recording])
+        for _ in range(steps):
+            encode.pace.note(1, 3.0, 1.0)
+        order = Deadlines([encode, voice], NOW)
+        assert order.urgency(start, voice)[0] == STARTING
+        assert order.urgency(start, voice) < order.urgency(recording, encode) < (UNHEARD, 0, 0.0)
+
+
+def test_a_recording_is_read_although_there_is_no_room_for_another_stream() -> None:
+    recording, start = work_of("recording", stage="encode"), work_of("start")
+    streams = [playing("one", 3.0), playing("two", 3.0), start]
+    voice, encode = measured(streams), runner_of("encode", [recording])
+    order = Deadlines([encode, voice], NOW)
+    assert [work for _, work in rank([recording], encode, order)] == [recording]
+    assert start not in [work for _, work in rank(streams, voice, order)]
+
+
+def test_a_stage_that_reads_recordings_makes_no_stream_be_in_a_hurry() -> None:
+    work = playing("one", 5.0)
+    voice, encode = measured([work]), runner_of("encode", [])
+    alone = Deadlines([voice], NOW).urgency(work, voice)
+    encode.pace.note(1, 0.1, 1.0)
+    assert Deadlines([encode, voice], NOW).urgency(work, voice) == alone
+
+
+def test_a_stream_that_waits_for_its_client_to_write_on_takes_no_room() -> None:
+    for slack, is_started in ((1.0, False), (0.0, True)):
+        start, works = work_of("start"), [work_of(f"job{number}", open_text=True) for number in range(3)]
+        for work in works:
+            work.begun, work.playing_since, work.made = True, NOW, round(slack * RATE)
+        runner = measured([*works, start])
+        runner.stage.runnable = lambda slot, ready=start.slot: slot == ready  # type: ignore[method-assign, misc]
+        assert (start in ranked([start], runner)) == is_started
+        runner.stage.runnable = lambda slot: True  # type: ignore[method-assign]
+        assert start not in ranked([start], runner)
+
+
+def test_a_stream_that_waits_for_its_client_is_no_reason_to_think_that_others_lack_time() -> None:
+    start, waiting = work_of("start"), work_of("waiting", open_text=True)
+    waiting.begun = True
+    works = [playing("one", AHEAD_S + 1), playing("two", AHEAD_S + 1), waiting, start]
+    runner = measured(works)
+    runner.stage.runnable = lambda slot: slot != waiting.slot  # type: ignore[method-assign]
+    assert start in ranked([start], runner)
+
+
 def test_starts_and_bulk_wait_while_somebody_runs_dry_and_no_longer() -> None:
     start, bulk = work_of("start"), work_of("bulk", live=False, job_class="batch")
     for slack, companions in ((0.1, []), (3.0, [start, bulk])):
