@@ -148,9 +148,10 @@ def claim(
     nonce: str,
     lease_ms: int,
     open_slots: int,
-    only: JobClass | Literal["ongoing"] | None = None,
+    only: JobClass | Literal["ongoing", "unheard"] | None = None,
 ) -> Call[Claim | str]:
-    """A task of the pool, what is ongoing first, then of any class or of one; `ongoing` is none.
+    """A task of the pool, what is ongoing first, then of any class or of one; `ongoing` is none, and `unheard` is any
+    but without those who wait for a beginning.
 
     Or `none`; or `alone`: a suspect waits until the batch is empty.
     """
@@ -176,9 +177,11 @@ def renew(lease_ms: int, held: Sequence[tuple[Task, str, int]]) -> Call[list[Ren
     return Call("renew", (lease_ms, *args), parse)
 
 
-def handback(task: Task, token: str, problem: str = "") -> Call[str]:
-    """Let go of a task. With a problem an attempt counts, and the next try runs alone."""
-    return Call("handback", (str(task), token, problem), _text)
+def handback(task: Task, token: str, problem: str = "", parked: bool = False) -> Call[str]:
+    """Let go of a task. With a problem an attempt counts, and the next try runs alone. One that is parked waits for
+    input, and lets those pass that have some.
+    """
+    return Call("handback", (str(task), token, problem, int(parked)), _text)
 
 
 def commit(task: Task, token: str, result: str = "") -> Call[str]:

@@ -174,8 +174,8 @@ class Intake:
             return []
         free = [runner for runner in self._loop.runners.values() if runner.taken < runner.slots]
         ready = self._client.keys.ready
-        queues = [(one, name) for one in free for name in READY_QUEUES]
-        return [ready(one.pool, name) for one, name in queues if name == ONGOING or one.wanted in ("any", name)]
+        few = {"interactive": (ONGOING, "interactive"), "ongoing": (ONGOING,)}
+        return [ready(one.pool, name) for one in free for name in few.get(one.wanted, READY_QUEUES)]
 
     def _pool_of(self, queue: str) -> str:
         """`…:ready:<pool>:<class>`"""
@@ -368,7 +368,7 @@ class Intake:
         elif self._client.run(reopen(work.inputs[0].task, work.reader.position)) == "reopened":
             log.warning("input was incomplete", extra={"job": work.task.job, "log": work.inputs[0].name})
         elif work.last_made < time.monotonic() - SILENCE_S and self._is_wanted(self._loop.runners[work.pool]):
-            self.drop(work, "parked")
+            self.drop(work, "parked", parked=True)
 
     def _is_wanted(self, runner: Runner) -> bool:
         """Whether a crowded batch keeps tasks waiting."""
@@ -399,11 +399,11 @@ class Intake:
             self.drop(work, "closed")
         return False
 
-    def drop(self, work: Work, why: str) -> None:
+    def drop(self, work: Work, why: str, parked: bool = False) -> None:
         """The task is not ours any more: free its slot and give it back, if there is anything to give."""
         work.gone = True
         self._loop.put(Drop(work))
         self.let_go(work)
         log.info("dropped", extra={"job": work.task.job, "stage": work.task.stage, "why": why})
         with suppress(*UNAVAILABLE):  # the lease lapses then
-            self._client.run(handback(work.task, work.claim.token))
+            self._client.run(handback(work.task, work.claim.token, parked=parked))
