@@ -255,9 +255,12 @@ def emit(log: LogRef, token: str, append: Append, ttl_s: int) -> Call[str]:
     return Call("emit", args, _text, log.on)
 
 
-def seal(log: LogRef, token: str, trailer: str, end: int = -1) -> Call[str]:
-    """Nothing follows: ok, fenced, closed, or lost: the log is gone or does not end at `end` (-1: anywhere)."""
-    return Call("seal", (log.name, token, trailer, end), _text, log.on)
+def seal(log: LogRef, token: str, trailer: str, end: int = -1, ttl_s: int = 0) -> Call[str]:
+    """Nothing follows: ok, fenced, closed, or lost: the log is gone or does not end at `end` (-1: anywhere).
+
+    It stays for at least `ttl_s` from here.
+    """
+    return Call("seal", (log.name, token, trailer, end, ttl_s), _text, log.on)
 
 
 def close(log: LogRef, trailer: str, ttl_s: int) -> Call[str]:
