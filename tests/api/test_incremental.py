@@ -188,12 +188,15 @@ def test_an_utterance_that_cannot_go_on_is_told_and_ends_when_its_client_says_so
     hold(talk)
 
 
-def test_a_unit_that_breaks_does_not_hurt_the_one_after_it() -> None:
+def test_a_unit_that_breaks_ends_its_utterance_and_does_not_hurt_the_next() -> None:
     async def talk(client: Client, desk: OpenDesk, _: object) -> None:
         client.say("input.text", text="Things break ")
         assert kinds(await client.hear_until("audio.done")) == ["audio.start", "error", "audio.done"]
         client.say("input.text", text="here, it is said. And then ")
-        await hear_text(client, "And then")
+        client.say("input.done")
+        assert (await client.hear())["total_sentences"] == 1
+        client.say("input.text", text="Next")
+        await hear_text(client, "Next")
 
     hold(talk)
 
