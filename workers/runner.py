@@ -34,6 +34,8 @@ class Runner:
         self.works: dict[int, Work] = {}
         self.waiting = 0
         """Streams that could begin and for which there is no room yet (compute)."""
+        self.stepped = 0.0
+        """When its last step ended, by the loop's clock (compute)."""
         self._free = list(range(slots))
         self._taken = 0
         self._lock = threading.Lock()

@@ -260,6 +260,15 @@ def test_a_larger_step_is_never_expected_to_be_faster_and_no_slower_than_its_row
     assert all(more <= 2 * less + 1e-9 for less, more in zip(expected[:32], expected[1::2], strict=True))
 
 
+def test_one_step_that_something_else_held_up_makes_nobody_hurry_for_long() -> None:
+    for idle_s in (0.0, 1.0):
+        pace = Pace()
+        for took_s in [0.1] * 50 + [5.0] + [0.1] * 10:
+            pace.note(4, took_s, 1.0, idle_s)
+        assert pace.step_s(4) < 0.2
+        assert pace.longest_s < (0.4 if not idle_s else 0.11)
+
+
 def test_a_stage_that_became_slower_is_soon_known_to_be() -> None:
     pace = Pace()
     for took_s in [0.01] * 500 + [0.1] * 200:
