@@ -172,7 +172,7 @@ def renew(lease_ms: int, held: Sequence[tuple[Task, str, int]]) -> Call[list[Ren
     args = tuple(value for task, token, end in held for value in (str(task), token, end))
 
     def parse(raw: list[Any]) -> list[Renewed]:
-        return [Renewed(_text(raw[i]), Heard.parse(*raw[i + 1 : i + 4])) for i in range(0, len(raw), 4)]
+        return [Renewed(_text(raw[i]), Heard.parse(*raw[i + 1 : i + 5])) for i in range(0, len(raw), 5)]
 
     return Call("renew", (lease_ms, *args), parse)
 

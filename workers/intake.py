@@ -50,6 +50,8 @@ SILENCE_S = 1.0
 RETRY_S = 0.2
 INBOX_TTL_S = 60
 MOVING_S = 0.5
+HEARD = (b"j", b"s", b"p", b"w")
+"""How far a job is heard: segments joined, samples, milliseconds since it plays and of those without audio."""
 
 
 class Intake:
@@ -198,7 +200,7 @@ class Intake:
                 if closed is not None:
                     self.drop(closed, "closed")
             elif b"heard" in fields:
-                self._pass_news(fields[b"heard"].decode(), Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]))
+                self._pass_news(fields[b"heard"].decode(), Heard.parse(*(fields[name] for name in HEARD)))
         return free
 
     def _pass_news(self, job: str, heard: Heard) -> None:

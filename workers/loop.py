@@ -172,7 +172,7 @@ class Loop:
         """Who ran dry plays on from here; who gets the first audio of all begins now, or soon."""
         now = self._clock()
         if work.playing_since is not None:
-            work.stalled_s -= min(slack_s(work, runner.card.rate, now), 0.0)
+            work.stalled_s = work.still_s - min(slack_s(work, runner.card.rate, now), 0.0)
         elif not work.urgent or work.made or not emission.frames:
             return
         elif runner.card.unit != "pcm":

@@ -43,7 +43,7 @@ def slack_s(work: Work, rate: float, now: float) -> float:
     since = work.playing_since
     if since is None:
         since = work.sent if now - work.sent < NEWS_S else now
-    return since + work.before_s + work.made / rate / work.claim.request.stretch + work.stalled_s - now
+    return since + work.before_s + work.made / rate / work.claim.request.stretch + work.still_s - now
 
 
 def least_late(slacks: Sequence[float], pace: Pace) -> int:

@@ -79,10 +79,11 @@ local function successor(segment, stage, stages, tail)
   return 'j', tail[at and 1 or index_of(tail, stage) + 1]
 end
 
--- how far a job is heard -> segments joined, samples in them, ms since its first audio was there (-1 before it)
+-- how far a job is heard -> segments joined, samples in them, ms since its first audio was there (-1 before it), ms for
+-- which its listener stood still since
 local function heard(root, job, now)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'joined', 'samples', 'first_audio')
-  return f[1] or '0', f[2] or '0', f[3] and tostring(math.max(now - tonumber(f[3]), 0)) or '-1'
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'joined', 'samples', 'first_audio', 'stalled_ms')
+  return f[1] or '0', f[2] or '0', f[3] and tostring(math.max(now - tonumber(f[3]), 0)) or '-1', f[4] or '0'
 end
 
 local function claim_answer(root, task, token)
@@ -248,11 +249,13 @@ end
 
 -- whoever holds tasks of a job that is listened to hears how far that is
 local function tell_owners(root, job, now)
-  local joined, samples, playing_ms = heard(root, job, now)
+  local joined, samples, playing_ms, stalled_ms = heard(root, job, now)
   local told = {}
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
     local worker = redis.call('HGET', root .. ':task:' .. task, 'worker')
-    if not told[worker] then tell(root, worker, 'heard', job, 'j', joined, 's', samples, 'p', playing_ms) end
+    if not told[worker] then
+      tell(root, worker, 'heard', job, 'j', joined, 's', samples, 'p', playing_ms, 'w', stalled_ms)
+    end
     told[worker] = true
   end
 end
@@ -272,6 +275,15 @@ local function call_up(root, job, joined)
   end
 end
 
+-- a listener that has heard all but what has just come stood still for want of it, and plays on from here
+local function note_stall(root, job, samples, now)
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'first_audio', 'stalled_ms', 'request')
+  if not f[1] then return end
+  local dry_ms = math.floor(now - tonumber(f[1]) - samples * 1000 / cjson.decode(f[3]).sample_rate)
+  if dry_ms > tonumber(f[2] or 0) then redis.call('HSET', key, 'stalled_ms', dry_ms) end
+end
+
 -- finish's task, token, segments joined, samples in out: lets the next segments start -> ok fenced closed done
 function F.advance(keys, args)
   local root, task = keys[1], args[1]
@@ -283,6 +295,7 @@ function F.advance(keys, args)
   if args[4] ~= '0' then redis.call('HSETNX', root .. ':job:' .. job, 'first_audio', now) end
   redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
   if redis.call('HGET', root .. ':job:' .. job, 'live') == '1' then
+    note_stall(root, job, tonumber(args[4]), now)
     call_up(root, job, tonumber(args[3]))
     tell_owners(root, job, now)
   end

@@ -485,7 +485,7 @@ def test_whoever_holds_tasks_of_a_job_that_somebody_hears_is_told_how_far_it_is(
     farm.run(advance(finish.task, finish.token, 1, 100))
     news = [fields for _, fields in farm.server.xrange(farm.keys.inbox("w"))][1:]
     assert [fields[b"heard"].decode() for fields in news] == [job, job]
-    first, second = (Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]) for fields in news)
+    first, second = (Heard.parse(*(fields[name] for name in (b"j", b"s", b"p", b"w"))) for fields in news)
     assert (first.joined, first.samples, second.joined, second.samples) == (0, 40, 1, 100)
     assert first.playing_s is not None
     assert second.playing_s is not None
@@ -497,6 +497,19 @@ def test_whoever_holds_tasks_of_a_job_that_somebody_hears_is_told_how_far_it_is(
         assert (told.joined, told.samples) == (1, 100)
         assert told.playing_s is not None
         assert told.playing_s >= second.playing_s
+
+
+def test_how_long_a_listener_stood_still_is_known_of_the_job_and_told_to_whoever_goes_on(farm: Farm) -> None:
+    job = farm.submit(segments=FIVE, live=True)
+    talker, _, finish = (farm.claim(pool) for pool in (TALKER, CODEC, FINISH))
+    farm.run(advance(finish.task, finish.token, 0, 24_000))
+    for seconds_ago, samples, stalled_s in ((0.5, 24_000, 0), (11, 24_000, 10), (12, 240_000, 10), (60, 240_000, 50)):
+        first_audio = int(farm.server.time()[0] * 1000 - seconds_ago * 1000)
+        farm.server.hset(farm.keys.job(job), "first_audio", first_audio)
+        farm.run(advance(finish.task, finish.token, 1, samples))
+        (renewed,) = farm.run(renew(1000, [(talker.task, talker.token, 0)]))
+        assert stalled_s <= renewed.heard.stalled_s < stalled_s + 2
+    assert 50 <= farm.claim(TALKER).heard.stalled_s < 52
 
 
 def test_nobody_is_told_of_a_job_that_nobody_hears(farm: Farm) -> None:

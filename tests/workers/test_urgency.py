@@ -1,10 +1,12 @@
 """Who is needed first, at any moment and among any works."""
 
+import time
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechmill.infra.messages import Heard
 from speechmill.workers.batcher import rank
 from speechmill.workers.pace import Pace
 from speechmill.workers.runner import Runner
@@ -110,6 +112,15 @@ def test_a_batch_is_the_beginning_of_the_order_as_far_as_the_stage_takes_it(work
 def test_time_is_on_nobody_s_side_who_plays(work: Work, passed: float) -> None:
     lost = slack_s(work, RATE, NOW) - slack_s(work, RATE, NOW + passed)
     assert abs(lost - (passed if work.playing_since is not None else 0.0)) < 1e-6
+
+
+def test_a_later_segment_is_not_late_by_what_its_listener_missed_before() -> None:
+    news = Heard(joined=1, samples=4000, playing_s=14.0, stalled_s=10.0)
+    for work in (work_of(segment=1, heard=news), work_of(segment=1)):
+        work.hear(news)
+        assert abs(slack_s(work, RATE, time.monotonic())) < 1.0
+        work.stalled_s = 11.0
+        assert abs(slack_s(work, RATE, time.monotonic()) - 1.0) < 1.0, "what it has seen itself holds if it is more"
 
 
 def playing(job: str, slack: float) -> Work:
