@@ -41,7 +41,7 @@ from speechmill.workers.finish import Cursor
 from speechmill.workers.history import read_history, read_whole
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
-from speechmill.workers.runner import Runner, Wanted
+from speechmill.workers.runner import MAX_WAITING, Runner, Wanted
 from speechmill.workers.work import Drop, Failed, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
@@ -373,11 +373,12 @@ class Intake:
             self.drop(work, "parked", parked=True)
 
     def _is_wanted(self, runner: Runner) -> bool:
-        """Whether a crowded batch keeps tasks waiting."""
+        """Whether a crowded batch keeps tasks waiting, for a place and not for time."""
         if not runner.crowded:
             return False
         control, keys = self._client.server("control"), self._client.keys
-        return any(control.xlen(keys.ready(runner.pool, name)) for name in READY_QUEUES)
+        queues = READY_QUEUES if runner.waiting < MAX_WAITING else (ONGOING,)
+        return any(control.xlen(keys.ready(runner.pool, name)) for name in queues)
 
     def _recover(self, work: Work) -> bool:
         """The input does not join on: read on from the spilled objects (True), or have it made again."""
