@@ -172,10 +172,13 @@ class Heard:
     """Of them, in the `out` log."""
     playing_s: float | None = None
     """Since the job's first audio was there; None before."""
+    stalled_s: float = 0.0
+    """For which the listener has stood still since, for want of audio, as far as that is known."""
 
     @classmethod
-    def parse(cls, joined: bytes, samples: bytes, playing_ms: bytes) -> "Heard":
-        return cls(int(joined), int(samples), None if playing_ms == b"-1" else float(playing_ms) / 1000)
+    def parse(cls, joined: bytes, samples: bytes, playing_ms: bytes, stalled_ms: bytes) -> "Heard":
+        playing_s = None if playing_ms == b"-1" else float(playing_ms) / 1000
+        return cls(int(joined), int(samples), playing_s, int(stalled_ms) / 1000)
 
 
 @dataclass(frozen=True, slots=True)

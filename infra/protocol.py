@@ -148,9 +148,10 @@ def claim(
     nonce: str,
     lease_ms: int,
     open_slots: int,
-    only: JobClass | Literal["ongoing"] | None = None,
+    only: JobClass | Literal["ongoing", "unheard"] | None = None,
 ) -> Call[Claim | str]:
-    """A task of the pool, what is ongoing first, then of any class or of one; `ongoing` is none.
+    """A task of the pool, what is ongoing first, then of any class or of one; `ongoing` is none, and `unheard` is any
+    but without those who wait for a beginning.
 
     Or `none`; or `alone`: a suspect waits until the batch is empty.
     """
@@ -171,14 +172,16 @@ def renew(lease_ms: int, held: Sequence[tuple[Task, str, int]]) -> Call[list[Ren
     args = tuple(value for task, token, end in held for value in (str(task), token, end))
 
     def parse(raw: list[Any]) -> list[Renewed]:
-        return [Renewed(_text(raw[i]), Heard.parse(*raw[i + 1 : i + 4])) for i in range(0, len(raw), 4)]
+        return [Renewed(_text(raw[i]), Heard.parse(*raw[i + 1 : i + 5])) for i in range(0, len(raw), 5)]
 
     return Call("renew", (lease_ms, *args), parse)
 
 
-def handback(task: Task, token: str, problem: str = "") -> Call[str]:
-    """Let go of a task. With a problem an attempt counts, and the next try runs alone."""
-    return Call("handback", (str(task), token, problem), _text)
+def handback(task: Task, token: str, problem: str = "", parked: bool = False) -> Call[str]:
+    """Let go of a task. With a problem an attempt counts, and the next try runs alone. One that is parked waits for
+    input, and lets those pass that have some.
+    """
+    return Call("handback", (str(task), token, problem, int(parked)), _text)
 
 
 def commit(task: Task, token: str, result: str = "") -> Call[str]:
@@ -252,9 +255,12 @@ def emit(log: LogRef, token: str, append: Append, ttl_s: int) -> Call[str]:
     return Call("emit", args, _text, log.on)
 
 
-def seal(log: LogRef, token: str, trailer: str, end: int = -1) -> Call[str]:
-    """Nothing follows: ok, fenced, closed, or lost: the log is gone or does not end at `end` (-1: anywhere)."""
-    return Call("seal", (log.name, token, trailer, end), _text, log.on)
+def seal(log: LogRef, token: str, trailer: str, end: int = -1, ttl_s: int = 0) -> Call[str]:
+    """Nothing follows: ok, fenced, closed, or lost: the log is gone or does not end at `end` (-1: anywhere).
+
+    It stays for at least `ttl_s` from here.
+    """
+    return Call("seal", (log.name, token, trailer, end, ttl_s), _text, log.on)
 
 
 def close(log: LogRef, trailer: str, ttl_s: int) -> Call[str]:

@@ -41,7 +41,7 @@ from speechmill.workers.finish import Cursor
 from speechmill.workers.history import read_history, read_whole
 from speechmill.workers.loop import Loop
 from speechmill.workers.opening import log_header
-from speechmill.workers.runner import Runner, Wanted
+from speechmill.workers.runner import MAX_WAITING, Runner, Wanted
 from speechmill.workers.work import Drop, Failed, Feed, Open, Work, frame_bytes, input_logs
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,8 @@ SILENCE_S = 1.0
 RETRY_S = 0.2
 INBOX_TTL_S = 60
 MOVING_S = 0.5
+HEARD = (b"j", b"s", b"p", b"w")
+"""How far a job is heard: segments joined, samples, milliseconds since it plays and of those without audio."""
 
 
 class Intake:
@@ -174,8 +176,8 @@ class Intake:
             return []
         free = [runner for runner in self._loop.runners.values() if runner.taken < runner.slots]
         ready = self._client.keys.ready
-        queues = [(one, name) for one in free for name in READY_QUEUES]
-        return [ready(one.pool, name) for one, name in queues if name == ONGOING or one.wanted in ("any", name)]
+        few = {"interactive": (ONGOING, "interactive"), "ongoing": (ONGOING,)}
+        return [ready(one.pool, name) for one in free for name in few.get(one.wanted, READY_QUEUES)]
 
     def _pool_of(self, queue: str) -> str:
         """`…:ready:<pool>:<class>`"""
@@ -198,7 +200,7 @@ class Intake:
                 if closed is not None:
                     self.drop(closed, "closed")
             elif b"heard" in fields:
-                self._pass_news(fields[b"heard"].decode(), Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]))
+                self._pass_news(fields[b"heard"].decode(), Heard.parse(*(fields[name] for name in HEARD)))
         return free
 
     def _pass_news(self, job: str, heard: Heard) -> None:
@@ -368,14 +370,15 @@ class Intake:
         elif self._client.run(reopen(work.inputs[0].task, work.reader.position)) == "reopened":
             log.warning("input was incomplete", extra={"job": work.task.job, "log": work.inputs[0].name})
         elif work.last_made < time.monotonic() - SILENCE_S and self._is_wanted(self._loop.runners[work.pool]):
-            self.drop(work, "parked")
+            self.drop(work, "parked", parked=True)
 
     def _is_wanted(self, runner: Runner) -> bool:
-        """Whether a crowded batch keeps tasks waiting."""
+        """Whether a crowded batch keeps tasks waiting, for a place and not for time."""
         if not runner.crowded:
             return False
         control, keys = self._client.server("control"), self._client.keys
-        return any(control.xlen(keys.ready(runner.pool, name)) for name in READY_QUEUES)
+        queues = READY_QUEUES if runner.waiting < MAX_WAITING else (ONGOING,)
+        return any(control.xlen(keys.ready(runner.pool, name)) for name in queues)
 
     def _recover(self, work: Work) -> bool:
         """The input does not join on: read on from the spilled objects (True), or have it made again."""
@@ -399,11 +402,11 @@ class Intake:
             self.drop(work, "closed")
         return False
 
-    def drop(self, work: Work, why: str) -> None:
+    def drop(self, work: Work, why: str, parked: bool = False) -> None:
         """The task is not ours any more: free its slot and give it back, if there is anything to give."""
         work.gone = True
         self._loop.put(Drop(work))
         self.let_go(work)
         log.info("dropped", extra={"job": work.task.job, "stage": work.task.stage, "why": why})
         with suppress(*UNAVAILABLE):  # the lease lapses then
-            self._client.run(handback(work.task, work.claim.token))
+            self._client.run(handback(work.task, work.claim.token, parked=parked))

@@ -143,7 +143,9 @@ class Loop:
             for emission in emissions:
                 self._emit(runner, emission)
             made_s = sum(emission.frames for emission in emissions) / runner.card.rate
-            runner.pace.note(len(batch), self._clock() - began, made_s)
+            ended = self._clock()
+            runner.pace.note(len(batch), ended - began, made_s, idle_s=began - runner.stepped)
+            runner.stepped = ended
 
     def _isolate(self, runner: Runner, batch: list[Work], failure: SlotFailed) -> None:
         """One slot failed; what the step made of the others is unknown, so they go on from their logs."""
@@ -170,7 +172,7 @@ class Loop:
         """Who ran dry plays on from here; who gets the first audio of all begins now, or soon."""
         now = self._clock()
         if work.playing_since is not None:
-            work.stalled_s -= min(slack_s(work, runner.card.rate, now), 0.0)
+            work.stalled_s = work.still_s - min(slack_s(work, runner.card.rate, now), 0.0)
         elif not work.urgent or work.made or not emission.frames:
             return
         elif runner.card.unit != "pcm":

@@ -3,7 +3,11 @@
 import math
 
 MEMORY_S = 5.0
-"""Of computing: what was measured longer ago has little weight."""
+"""What was measured longer ago has little weight."""
+KNOWN = 4.0
+"""Steps of late that tell what one takes."""
+OUTLIER = 4.0
+"""A step that took more times as long as was expected was held up by something else, unless the next one is as well."""
 DOUBT = 0.05
 """Weight of the guess that half of a step's time is for its rows, against batches of many sizes that tell better."""
 
@@ -16,10 +20,18 @@ class Pace:
         self._rows_squared = self._rows_took_s = 0.0
         self.longest_s = 0.0
         """What a step may well take, whatever is in it."""
+        self._is_held_up = False
 
-    def note(self, rows: int, took_s: float, audio_s: float) -> None:
-        """A step of `rows` slots is done and has brought on their logs by `audio_s` seconds in all."""
-        kept = math.exp(-took_s / MEMORY_S)
+    def note(self, rows: int, took_s: float, audio_s: float, idle_s: float = 0.0) -> None:
+        """A step of `rows` slots is done and has brought on their logs by `audio_s` seconds in all.
+
+        `idle_s`: between the step before and this one.
+        """
+        kept = math.exp(-(took_s + idle_s) / MEMORY_S)
+        most_s = OUTLIER * self.step_s(rows) if self._steps >= KNOWN else math.inf
+        was_held_up, self._is_held_up = self._is_held_up, took_s > most_s
+        if self._is_held_up and not was_held_up:
+            took_s = most_s
         self.longest_s = max(self.longest_s * kept, took_s)
         self._steps = self._steps * kept + 1
         self._rows = self._rows * kept + rows

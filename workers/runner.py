@@ -9,8 +9,10 @@ from speechmill.models.stage import Stage
 from speechmill.workers.pace import Pace
 from speechmill.workers.work import Work
 
-Wanted = Literal["any", "interactive", "batch", "ongoing"]
-"""Whom a free place is for: any task, or those of one class; always those that go on with a job that somebody hears."""
+Wanted = Literal["any", "interactive", "unheard", "ongoing"]
+"""Whom a free place is for: any task, those of one class, those that nobody waits to hear begin, or none; and always
+those that go on with a job that somebody hears.
+"""
 MAX_PENDING = 8
 """Emissions of one task that may wait for the outlet before its slot rests."""
 MAX_WAITING = 2
@@ -32,6 +34,8 @@ class Runner:
         self.works: dict[int, Work] = {}
         self.waiting = 0
         """Streams that could begin and for which there is no room yet (compute)."""
+        self.stepped = 0.0
+        """When its last step ended, by the loop's clock (compute)."""
         self._free = list(range(slots))
         self._taken = 0
         self._lock = threading.Lock()
@@ -58,7 +62,7 @@ class Runner:
     def wanted(self) -> Wanted:
         """Whom the next free place is for."""
         if self.waiting >= MAX_WAITING:
-            return "ongoing" if self.crowded else "batch"
+            return "ongoing" if self.crowded else "unheard"
         return "interactive" if self.crowded else "any"
 
     def unreserve(self) -> None:

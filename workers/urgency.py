@@ -7,6 +7,7 @@ stage itself is through with it, however long it is heard after that.
 
 from collections.abc import Sequence
 
+from speechmill.infra.keys import ENCODE
 from speechmill.workers.pace import Pace
 from speechmill.workers.runner import Runner
 from speechmill.workers.work import Work
@@ -42,7 +43,7 @@ def slack_s(work: Work, rate: float, now: float) -> float:
     since = work.playing_since
     if since is None:
         since = work.sent if now - work.sent < NEWS_S else now
-    return since + work.before_s + work.made / rate / work.claim.request.stretch + work.stalled_s - now
+    return since + work.before_s + work.made / rate / work.claim.request.stretch + work.still_s - now
 
 
 def least_late(slacks: Sequence[float], pace: Pace) -> int:
@@ -85,19 +86,36 @@ class Deadlines:
         self._runners = runners
         self._longest_s = max([runner.pace.longest_s for runner in self._runners], default=0.0)
         self._hurry_s = PUBLISH_S + 2 * self._longest_s
-        self._lead_s = {runner: self._behind_s(index) for index, runner in enumerate(runners)}
-        for runner in runners:
+        self._streaming = [runner for runner in runners if runner.card.name != ENCODE]
+        """The stages that streams go through; a recording is read in a job of its own."""
+        self._lead_s = {runner: self._behind_s(runner) for runner in self._streaming}
+        for runner in self._streaming:
             runner.hurry(self._runs_dry)
         self.able = {runner: runner.able() for runner in runners}
-        self._jobs = {runner: _begun(runner) for runner in runners}
-        for index, runner in enumerate(runners):
-            for later in self._passed(index):
+        self._jobs = {runner: self._begun(runner) for runner in self._streaming}
+        for runner in self._streaming:
+            for later in self._passed(runner):
                 self._jobs[later] |= self._jobs[runner]
         self._admit()
 
-    def _behind_s(self, index: int) -> float:
+    def _begun(self, runner: Runner) -> set[str]:
+        """Jobs whose streams the stage has to keep going."""
+        return {
+            work.task.job
+            for work in runner.works.values()
+            if work.claim.live
+            and (work.begun or work.playing_since is not None)
+            and not self._waits_for_text(work, runner)
+        }
+
+    def _waits_for_text(self, work: Work, runner: Runner) -> bool:
+        """Nobody but its client can go on with it, who has heard all that was made."""
+        is_open = work.claim.open_text and not runner.stage.runnable(work.slot)
+        return is_open and slack_s(work, runner.card.rate, self._now) <= 0
+
+    def _behind_s(self, runner: Runner) -> float:
         """What the stages take that come after one, or the way to them."""
-        runner, later = self._runners[index], self._passed(index)[:-1]
+        later = self._passed(runner)[:-1]
         if runner.card.unit != "pcm" and not later:
             return PUBLISH_S
         return sum(one.pace.longest_s for one in later)
@@ -113,6 +131,8 @@ class Deadlines:
         claim = work.claim
         if not claim.live:
             return UNHEARD, claim.job_class == "batch", work.arrived
+        if runner.card.name == ENCODE:  # streams wait for it, and none comes of it here: it needs no room
+            return STARTING, len(self._runners), work.arrived
         is_playing = is_heard(work, self._now)
         if not is_playing and work.task.job not in self._admitted:
             return NEVER
@@ -139,32 +159,33 @@ class Deadlines:
         self._admitted = set[str]().union(*self._jobs.values())
         waiting = [
             (work.claim.job_class == "batch", work.arrived, index, work.task.job)
-            for index, works in enumerate(self.able.values())
-            for work in works
+            for index, runner in enumerate(self._streaming)
+            for work in self.able[runner]
             if work.claim.live and work.playing_since is None and work.task.job not in self._admitted
         ]
-        refused = {runner: set[str]() for runner in self._runners}
+        refused = {runner: set[str]() for runner in self._streaming}
         for _, _, index, job in sorted(waiting):
             if job in self._admitted:
                 continue
-            if any(refused.values()) or not self._has_room(index):
-                refused[self._runners[index]].add(job)
+            first = self._streaming[index]
+            if any(refused.values()) or not self._has_room(first):
+                refused[first].add(job)
                 continue
             self._admitted.add(job)
-            for runner in self._passed(index):
+            for runner in self._passed(first):
                 self._jobs[runner].add(job)
         for runner, jobs in refused.items():
             runner.waiting = len(jobs)
 
-    def _passed(self, index: int) -> list[Runner]:
-        """The stages here that a job goes through which waits in this one."""
-        model = self._runners[index].model
-        return [runner for runner in self._runners[: index + 1] if runner.model == model]
+    def _passed(self, first: Runner) -> list[Runner]:
+        """The stages here that a stream goes through which waits in this one, the last before the first."""
+        upto = self._streaming[: self._streaming.index(first) + 1]
+        return [runner for runner in upto if runner.model == first.model]
 
-    def _has_room(self, index: int) -> bool:
+    def _has_room(self, first: Runner) -> bool:
         if not self._admitted:
             return True
-        passed = self._passed(index)
+        passed = self._passed(first)
         streams = {runner: len(jobs) + (runner in passed) for runner, jobs in self._jobs.items()}
         load = sum(runner.pace.load(count, runner.limit) for runner, count in streams.items())
         return load <= FULL or self._is_calm()
@@ -175,12 +196,6 @@ class Deadlines:
             self._slack_s(work, runner) if work.playing_since is not None else 0.0
             for runner, jobs in self._jobs.items()
             for work in runner.works.values()
-            if work.claim.live and work.task.job in jobs
+            if work.claim.live and work.task.job in jobs and not self._waits_for_text(work, runner)
         ]
         return min(slacks, default=0.0) >= AHEAD_S
-
-
-def _begun(runner: Runner) -> set[str]:
-    """Jobs whose streams the stage has to keep going."""
-    works = runner.works.values()
-    return {work.task.job for work in works if work.claim.live and (work.begun or work.playing_since is not None)}

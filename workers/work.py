@@ -61,7 +61,11 @@ class Work:
     sent: float = float("-inf")
     """When its first piece went to the next stage, if the job was not heard before; monotonic clock (compute)."""
     stalled_s: float = 0.0
-    """How long its listener has stood still for want of audio: it plays on from there when some comes (compute)."""
+    """How long its listener has stood still for want of what it makes: it plays on from there when some comes
+    (compute).
+    """
+    waited_s: float = 0.0
+    """How long the job's listener has stood still, as last heard (reader, keeper)."""
     begun: bool = False
     """It has been in a step (compute)."""
     sealed: bool = False
@@ -81,9 +85,15 @@ class Work:
     def _place(self, heard: Heard) -> None:
         self.joined = heard.joined
         self.before_s = _audio_before_s(self.claim, heard)
+        self.waited_s = max(self.waited_s, heard.stalled_s)
         if heard.playing_s is not None:  # news on their way make it seem later than it was
             since = time.monotonic() - heard.playing_s
             self.playing_since = since if self.playing_since is None else min(self.playing_since, since)
+
+    @property
+    def still_s(self) -> float:
+        """How long the listener has stood still, as far as is known."""
+        return max(self.stalled_s, self.waited_s)
 
     @property
     def task(self) -> Task:

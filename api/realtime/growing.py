@@ -41,7 +41,7 @@ class Growing:
         return bool(self._said.strip())
 
     def feed(self, text: str) -> None:
-        if self._failed:
+        if self._has_failed():
             return
         self._said = (self._said + text).lstrip()
         self._text += text
@@ -53,9 +53,14 @@ class Growing:
 
     def flush(self) -> None:
         """The utterance is complete."""
-        if not self._failed:
+        if not self._has_failed():
             self._pass_on(whole=True)
         self.forget()
+
+    def _has_failed(self) -> bool:
+        """Also when its unit could not be spoken."""
+        self._failed = self._failed or (self._unit is not None and self._unit.failed)
+        return self._failed
 
     def _fault(self) -> ApiError | None:
         if len(self._said) > self._most_chars:

@@ -66,6 +66,11 @@ class Unit:
         """Since when it waits for its client."""
         return 0.0
 
+    @property
+    def failed(self) -> bool:
+        """It was not spoken to its end, or will not be."""
+        return self._fault is not None
+
     def fail(self, error: ApiError) -> None:
         """It cannot be spoken to its end."""
         self._fault = self._fault or error
@@ -106,7 +111,7 @@ class Unit:
             self._observe(499)
             raise
         except FAILURES as failure:
-            error = translate(failure)
+            self._fault = error = translate(failure)
             status = error.status
             await self._tell(send, self._failed(error))
         self._observe(status)

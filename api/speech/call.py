@@ -24,7 +24,7 @@ from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES
 from speechmill.infra.jobs import parse_record
 from speechmill.infra.keys import new_id, out_log
 from speechmill.infra.messages import LogChunk, problem
-from speechmill.infra.open_text import TextWriter
+from speechmill.infra.open_text import HOLD_S, TextWriter
 from speechmill.infra.protocol import Call, complete_text
 
 S16_BYTES = 2
@@ -80,6 +80,7 @@ class SpeechCall:
         self._watching: asyncio.Task[None] | None = None
         self._text: TextWriter | None = None
         """Of an order whose text is open."""
+        self._holding: asyncio.Task[None] | None = None
         self._chunks: AsyncIterator[LogChunk] | None = None
         self._submitted = False
         self._failed = False
@@ -97,6 +98,7 @@ class SpeechCall:
         if self.order.request.open_text:
             self._text = TextWriter(self.job, int(terms.timeout_s) + terms.retention_s + 1)
             await farm.client.run(self._text.begin())
+            self._holding = asyncio.create_task(self._hold(self._text))
             await self._write(self._text.append(text))
         earlier = await self._submit()
         if earlier != self.job:
@@ -117,6 +119,13 @@ class SpeechCall:
             raise ApiError(500, "internal_error", "the job is not known any more", job_id=earlier)
         self.order = replace(self.order, request=record.request)
         return await self._listen(record.take, late=True)
+
+    async def _hold(self, text: TextWriter) -> None:
+        """Keep an open text for as long as somebody is here who may write on."""
+        while True:
+            await asyncio.sleep(HOLD_S)
+            with contextlib.suppress(RedisError):
+                await self.farm.client.run(text.hold())
 
     async def extend(self, text: str) -> None:
         """More of an open text. Raises ApiError 429, or 500 when the text is lost."""
@@ -145,8 +154,6 @@ class SpeechCall:
             answer = await submit_order(self.farm, self._caller, self.order, self.job)
         except Refused:
             self._submitted = False
-            if self._text is not None:
-                await self.farm.client.run(self._text.discard())
             raise
         self._submitted = answer.answer == "ok"
         await self.farm.client.wait_durable()
@@ -216,11 +223,16 @@ class SpeechCall:
         """Leave. What is unfinished is cancelled, unless it is detached and only the client has left."""
         if self._watching is not None:
             self._watching.cancel()
+        if self._holding is not None:
+            await ended(self._holding)
         keeps_on = self.order.detached and self._reason == "client"
         if self._submitted and not self.done and not self._failed and not keeps_on:
             code = REASONS[self._reason]
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
         await self._stack.aclose()
+        if self._text is not None and not self._submitted:
+            with contextlib.suppress(RedisError):
+                await self.farm.client.run(self._text.discard())
         if self.done:
             with contextlib.suppress(RedisError):
                 await self.note_queue()

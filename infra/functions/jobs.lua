@@ -253,7 +253,7 @@ function F.retry(keys, args)
   redis.call('ZREM', root .. ':dead', job)
   redis.call('ZREM', root .. ':lapses', f[3] .. '/' .. job)
   redis.call('HDEL', key, 'error', 'finished', 'started', 'first_audio', 'attempt', 'dead_task', 'samples', 'left_ms',
-    'lost_with')
+    'lost_with', 'stalled_ms')
   if args[2] ~= '' then redis.call('HSET', key, 'request', args[2]) end
   redis.call('HSET', key, 'state', 'queued', 'take', tonumber(f[2]) + 1, 'next', 0, 'joined', 0, 'waiting', 0)
   redis.call('HINCRBY', key, 'version', 1)

@@ -15,8 +15,8 @@
 --   owned:<job>          set    tasks that a worker holds now
 --   task:<task>          hash   state (ready leased done), epoch, token, worker, attempts, pos, mark, solo, from, rid,
 --                               class
---   ready:<pool>:<class> stream tasks that wait for a worker of the pool; an entry is deleted by the claim. Those that go
---                               on with what somebody listens to stand in `ongoing`, before all classes
+--   ready:<pool>:<class> stream tasks that wait for a worker of the pool; an entry is deleted by the claim. Those that are
+--                               awaited by somebody who listens already stand in `ongoing`, before all classes
 --   pass:<pool>          hash   class -> virtual time already served (stride scheduling)
 --   leases               zset   task -> end of lease
 --   backlog:<pool>:<class>:<project>  list   jobs not yet dispatched, by the pool of their first stage
@@ -67,9 +67,11 @@
 
 local CLASSES = {'interactive', 'normal', 'batch'}
 local ONGOING = 'ongoing'
+local UNHEARD = 'unheard'
 local WEIGHT = {interactive = 8, normal = 3, batch = 1}
 local FARM_STAGES = {finish = true, store = true, keep = true}
 local AGED_MS = 600000
+local SUSPECT_MS = 5000  -- a suspect that somebody hears waits so long for a batch that runs empty by itself
 local HINT_BYTES = 8192
 local INBOX_LEN = 4096
 local DEAD_S = 604800
@@ -106,17 +108,18 @@ local function pool_of(model, stage)
   return (FARM_STAGES[stage] and 'farm' or model) .. '/' .. stage
 end
 
--- the queue of a task: whoever hears a job already does not wait behind jobs that have not begun
-local function queue_of(root, task, class)
+-- whether somebody hears the job already and needs the task next: it is for the segment that plays or the one after it
+local function is_awaited(root, task)
   local job, _, segment = split_task(task)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'live', 'first_audio')
-  local is_begun = f[2] or (tonumber(segment) or 0) > 0
-  return f[1] == '1' and is_begun and ONGOING or class
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'live', 'first_audio', 'joined')
+  local index = tonumber(segment) or 0  -- what is done for the whole job is done for its first segment, too
+  return f[1] == '1' and (f[2] or index > 0) and index <= tonumber(f[3]) + 1
 end
 
-local function ready(root, task, model, stage, class, version)
+-- whoever hears a job already does not wait behind jobs that have not begun; who is `parked` has nothing to do for them
+local function ready(root, task, model, stage, class, version, parked)
   local key = root .. ':task:' .. task
-  class = queue_of(root, task, class)
+  if not parked and is_awaited(root, task) then class = ONGOING end
   local rid = redis.call('XADD', root .. ':ready:' .. pool_of(model, stage) .. ':' .. class, '*', 't', task, 'v', version)
   redis.call('HSET', key, 'state', 'ready', 'rid', rid, 'class', class)
   redis.call('SADD', root .. ':tasks:' .. split_task(task), task)

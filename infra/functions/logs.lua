@@ -52,7 +52,8 @@ local function write_trailer(root, log, stop, trailer)
   tell_followers(root, log, '', 'e', stop, 't', trailer)
 end
 
--- log, token, trailer, end (-1 = wherever it stands): nothing follows -> ok fenced closed lost
+-- log, token, trailer, end (-1 = wherever it stands), ttl s at least (0 = as before): nothing follows
+-- -> ok fenced closed lost
 function F.seal(keys, args)
   local root, log = keys[1], args[1]
   local f = redis.call('HMGET', root .. ':log:' .. log .. ':meta', 'token', 'end', 'trailer', 'closed')
@@ -63,6 +64,7 @@ function F.seal(keys, args)
   if not f[3] then
     local stream = root .. ':log:' .. log
     write_trailer(root, log, f[2], args[3])
+    redis.call('EXPIRE', stream .. ':meta', args[5], 'GT')
     redis.call('PEXPIRE', stream, redis.call('PTTL', stream .. ':meta'))  -- a log without chunks begins with this entry
   end
   return 'ok'

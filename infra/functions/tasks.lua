@@ -32,15 +32,15 @@ local function tell_attempt(root, job, lost)
   redis.call('HINCRBY', key, 'version', 1)
 end
 
-local function again(root, task, job, stage)
+local function again(root, task, job, stage, parked)
   local f = redis.call('HMGET', root .. ':job:' .. job, 'model', 'class', 'payload')
-  ready(root, task, f[1], stage, f[2], f[3])
+  ready(root, task, f[1], stage, f[2], f[3], parked)
 end
 
 -- classes with something ready: those whose oldest entry has aged go first, then the one with the least virtual time
 local function classes_in_order(root, pool, only, now)
   local waiting = {}
-  for rank, class in ipairs(only and {only} or CLASSES) do
+  for rank, class in ipairs(only and only ~= UNHEARD and {only} or CLASSES) do
     local head = redis.call('XRANGE', root .. ':ready:' .. pool .. ':' .. class, '-', '+', 'COUNT', 1)[1]
     if head then
       local aged = now - tonumber(string.match(head[1], '^%d+')) > AGED_MS
@@ -79,10 +79,11 @@ local function successor(segment, stage, stages, tail)
   return 'j', tail[at and 1 or index_of(tail, stage) + 1]
 end
 
--- how far a job is heard -> segments joined, samples in them, ms since its first audio was there (-1 before it)
+-- how far a job is heard -> segments joined, samples in them, ms since its first audio was there (-1 before it), ms for
+-- which its listener stood still since
 local function heard(root, job, now)
-  local f = redis.call('HMGET', root .. ':job:' .. job, 'joined', 'samples', 'first_audio')
-  return f[1] or '0', f[2] or '0', f[3] and tostring(now - tonumber(f[3])) or '-1'
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'joined', 'samples', 'first_audio', 'stalled_ms')
+  return f[1] or '0', f[2] or '0', f[3] and tostring(math.max(now - tonumber(f[3]), 0)) or '-1', f[4] or '0'
 end
 
 local function claim_answer(root, task, token)
@@ -94,42 +95,53 @@ local function claim_answer(root, task, token)
   local now = now_ms()
   local left = tonumber(redis.call('ZSCORE', root .. ':live', job) or 0) - now
   return {'task', task, token, text, t[1] or '0', t[2] or '0', t[3] or '-1', j[1], j[2], j[3], j[4], j[5], j[6],
-    tostring(left), j[7], tostring(now - tonumber(j[8])), heard(root, job, now)}
+    tostring(left), j[7], tostring(math.max(now - tonumber(j[8]), 0)), heard(root, job, now)}
 end
 
--- the first entry that this worker's version can read; its place in the queue is given up for good
-local function take_entry(root, pool, class, version, open_slots)
-  local queue, from = root .. ':ready:' .. pool .. ':' .. class, '-'
+-- whether a task is for somebody who listens and may wait: for the beginning, or for what is far from being heard
+local function is_held(root, task)
+  return redis.call('HGET', root .. ':job:' .. split_task(task), 'live') == '1' and not is_awaited(root, task)
+end
+
+-- the first entry that is for this worker, whose place in the queue is given up for good; also the first suspect that
+-- must wait for an empty batch: who is ongoing passes it, and nobody else does
+local function take_entry(root, pool, class, version, open_slots, only)
+  local queue, from, suspect = root .. ':ready:' .. pool .. ':' .. class, '-', nil
   while from do
     local entries = redis.call('XRANGE', queue, from, '+', 'COUNT', 16)
     for _, entry in ipairs(entries) do
       local task = entry[2][2]
       if not current(root, task) or redis.call('HGET', root .. ':task:' .. task, 'state') ~= 'ready' then
         redis.call('XDEL', queue, entry[1])
-      elseif tonumber(entry[2][4]) <= version then
-        if open_slots > 0 and redis.call('HGET', root .. ':task:' .. task, 'solo') == '1' then return nil, true end
-        redis.call('XDEL', queue, entry[1])
-        return task
+      elseif tonumber(entry[2][4]) <= version and not (only == UNHEARD and is_held(root, task)) then
+        if open_slots == 0 or redis.call('HGET', root .. ':task:' .. task, 'solo') ~= '1' then
+          redis.call('XDEL', queue, entry[1])
+          return task
+        end
+        suspect = suspect or entry[1]
+        if class ~= ONGOING then return nil, suspect end
       end
     end
     from = #entries == 16 and '(' .. entries[16][1]
   end
+  return nil, suspect
 end
 
--- a task of the pool by class and age, or nil; also whether a suspect stands first and must wait
+-- a task of the pool by class and age, or nil; also whether a suspect has waited so long that the batch must run empty
 local function pick(root, pool, version, open_slots, only, now)
   local ongoing, suspect = take_entry(root, pool, ONGOING, version, open_slots)
-  if ongoing or suspect or only == ONGOING then return ongoing, suspect end
+  local alone = suspect and now - tonumber(string.match(suspect, '^%d+')) >= SUSPECT_MS
+  if ongoing or alone or only == ONGOING then return ongoing, alone end
   local waiting = classes_in_order(root, pool, only, now)
   for _, candidate in ipairs(waiting) do
-    local task, alone = take_entry(root, pool, candidate.class, version, open_slots)
+    local task, alone = take_entry(root, pool, candidate.class, version, open_slots, only)
     if task then charge(root, pool, candidate, waiting) end
     if task or alone then return task, alone end
   end
 end
 
--- pool, worker, nonce, lease ms, version, open slots, the one class that is wanted beside what is ongoing (none for any,
--- `ongoing` for no class)
+-- pool, worker, nonce, lease ms, version, open slots, what is wanted beside what is ongoing: one class, `ongoing` for
+-- none, `unheard` for any but without those who wait for a beginning, or nothing for any
 -- -> {'task', …} or {'none'} or {'alone'} (a suspect waits for an empty batch)
 function F.claim(keys, args)
   local root, pool, worker, nonce = keys[1], args[1], args[2], args[3]
@@ -195,7 +207,8 @@ function F.renew(keys, args)
   return answers
 end
 
--- task, token, problem ('' = drained or preempted: no attempt counted) -> ok fenced closed failed
+-- task, token, problem ('' = drained or preempted: no attempt counted), whether it is parked: it has nothing to do yet
+-- ('1' or '0') -> ok fenced closed failed
 function F.handback(keys, args)
   local root, task, now = keys[1], args[1], now_ms()
   local job, _, _, stage = split_task(task)
@@ -211,7 +224,7 @@ function F.handback(keys, args)
     if count_attempt(root, task, job, args[3], now) then return 'failed' end
     tell_attempt(root, job, '')
   end
-  again(root, task, job, stage)
+  again(root, task, job, stage, args[4] == '1')
   return 'ok'
 end
 
@@ -236,13 +249,39 @@ end
 
 -- whoever holds tasks of a job that is listened to hears how far that is
 local function tell_owners(root, job, now)
-  local joined, samples, playing_ms = heard(root, job, now)
+  local joined, samples, playing_ms, stalled_ms = heard(root, job, now)
   local told = {}
   for _, task in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. job)) do
     local worker = redis.call('HGET', root .. ':task:' .. task, 'worker')
-    if not told[worker] then tell(root, worker, 'heard', job, 'j', joined, 's', samples, 'p', playing_ms) end
+    if not told[worker] then
+      tell(root, worker, 'heard', job, 'j', joined, 's', samples, 'p', playing_ms, 'w', stalled_ms)
+    end
     told[worker] = true
   end
+end
+
+-- what is awaited now leaves the queue of its class
+local function call_up(root, job, joined)
+  local f = redis.call('HMGET', root .. ':job:' .. job, 'take', 'model', 'class', 'payload', 'stages')
+  for segment = joined, joined + 1 do
+    for _, stage in ipairs(cjson.decode(f[5])) do
+      local task = string.format('%s/%s/%d/%s', job, f[1], segment, stage)
+      local t = redis.call('HMGET', root .. ':task:' .. task, 'state', 'class')
+      if t[1] == 'ready' and t[2] ~= ONGOING then
+        unready(root, task, f[2], stage)
+        ready(root, task, f[2], stage, f[3], f[4])
+      end
+    end
+  end
+end
+
+-- a listener that has heard all but what has just come stood still for want of it, and plays on from here
+local function note_stall(root, job, samples, now)
+  local key = root .. ':job:' .. job
+  local f = redis.call('HMGET', key, 'first_audio', 'stalled_ms', 'request')
+  if not f[1] then return end
+  local dry_ms = math.floor(now - tonumber(f[1]) - samples * 1000 / cjson.decode(f[3]).sample_rate)
+  if dry_ms > tonumber(f[2] or 0) then redis.call('HSET', key, 'stalled_ms', dry_ms) end
 end
 
 -- finish's task, token, segments joined, samples in out: lets the next segments start -> ok fenced closed done
@@ -255,7 +294,11 @@ function F.advance(keys, args)
   local now = now_ms()
   if args[4] ~= '0' then redis.call('HSETNX', root .. ':job:' .. job, 'first_audio', now) end
   redis.call('HINCRBY', root .. ':job:' .. job, 'version', 1)
-  if redis.call('HGET', root .. ':job:' .. job, 'live') == '1' then tell_owners(root, job, now) end
+  if redis.call('HGET', root .. ':job:' .. job, 'live') == '1' then
+    note_stall(root, job, tonumber(args[4]), now)
+    call_up(root, job, tonumber(args[3]))
+    tell_owners(root, job, now)
+  end
   next_segment(root, job)
   return 'ok'
 end

@@ -36,6 +36,10 @@ class Unit:
         self.fault = error
 
     @property
+    def failed(self) -> bool:
+        return self.fault is not None
+
+    @property
     def text(self) -> str:
         return "".join(self.pieces)
 
@@ -170,6 +174,15 @@ def test_an_utterance_that_cannot_go_on_fails_where_it_is_and_the_next_is_spoken
     assert unit.fault is not None
     assert (unit.fault.code, unit.fault.param, unit.pieces[1:]) == (code, "input", [])
     assert utterances.say("Next.")[1:] == ["Next."]
+
+
+def test_what_follows_a_unit_that_could_not_be_spoken_is_left_out_of_the_utterance() -> None:
+    utterances = Utterances(20)
+    utterances.say("One is here. Two", done=False)
+    utterances.units[1].fail(ApiError(429, "quota_exceeded", "no more"))
+    assert utterances.say(" is there. And so", " on.") == ["One is here.", "Two"]
+    assert not utterances.units[1].complete_at
+    assert utterances.say("Next.")[2:] == ["Next."]
 
 
 def test_a_first_piece_that_is_too_long_fails_as_well() -> None:

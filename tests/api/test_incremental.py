@@ -4,14 +4,22 @@ import asyncio
 from typing import Any
 
 import pytest
+import redis
+from starlette.requests import HTTPConnection
 
+from speechmill.api.callers import ANYBODY
 from speechmill.api.errors import ApiError
 from speechmill.api.realtime import session as session_module
+from speechmill.api.realtime.routes import ROUTE
 from speechmill.api.realtime.session import Session
-from speechmill.api.speech.call import ClientGone
+from speechmill.api.speech import call as call_module
+from speechmill.api.speech.call import ClientGone, SpeechCall
+from speechmill.api.speech.orders import Asker, make_order, opened
 from speechmill.infra.errors import Overloaded
+from speechmill.infra.keys import text_log
 from speechmill.infra.messages import LogChunk
 
+from .test_farm import Bench
 from .test_session import LONG, STREAM, Client, Desk, code_of, kinds, run
 
 INCREMENTAL = {"incremental": True, **STREAM}
@@ -180,12 +188,15 @@ def test_an_utterance_that_cannot_go_on_is_told_and_ends_when_its_client_says_so
     hold(talk)
 
 
-def test_a_unit_that_breaks_does_not_hurt_the_one_after_it() -> None:
+def test_a_unit_that_breaks_ends_its_utterance_and_does_not_hurt_the_next() -> None:
     async def talk(client: Client, desk: OpenDesk, _: object) -> None:
         client.say("input.text", text="Things break ")
         assert kinds(await client.hear_until("audio.done")) == ["audio.start", "error", "audio.done"]
         client.say("input.text", text="here, it is said. And then ")
-        await hear_text(client, "And then")
+        client.say("input.done")
+        assert (await client.hear())["total_sentences"] == 1
+        client.say("input.text", text="Next")
+        await hear_text(client, "Next")
 
     hold(talk)
 
@@ -240,3 +251,49 @@ def test_a_session_may_change_between_both_ways() -> None:
         assert await asyncio.wait_for(running, LONG) == 1000
 
     asyncio.run(main())
+
+
+async def open_call(bench: Bench) -> SpeechCall:
+    """Of a text that is still being written."""
+    asker = Asker(bench.farm, ANYBODY, HTTPConnection({"type": "http", "path": ROUTE, "headers": []}))
+    return SpeechCall(bench.farm, opened(await make_order(asker, {"input": "Hi"}, "ws")), ROUTE, ANYBODY)
+
+
+def test_a_text_is_kept_for_as_long_as_its_client_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk() -> None:
+        call = await open_call(bench)
+        await call.begin("Hi")
+        key, server = bench.client.keys.log(text_log(call.job)), bench.client.server("control")
+        server.expire(key, 5)
+        await asyncio.sleep(0.2)
+        assert server.ttl(key) > 5
+        await call.close()
+        server.expire(key, 5)
+        await asyncio.sleep(0.05)
+        assert server.ttl(key) <= 5
+
+    monkeypatch.setattr(call_module, "HOLD_S", 0.01)
+    bench.run(talk)
+
+
+@pytest.mark.parametrize("step", ["append", "submit"])
+def test_nothing_is_left_of_a_text_whose_job_never_came_to_be(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def away(*_: object) -> None:
+        raise redis.ConnectionError("away")
+
+    async def talk() -> None:
+        call = await open_call(bench)
+        with monkeypatch.context() as broken:
+            if step == "append":
+                broken.setattr(call, "_write", away)
+            else:
+                bench.farm.settings.limits.queue_depth = 0
+            with pytest.raises((redis.ConnectionError, Overloaded)):
+                await call.begin("Hi")
+        await call.close()
+        left = (bench.client.keys.log(text_log(call.job)), bench.client.keys.log_meta(text_log(call.job)))
+        assert bench.client.server("control").exists(*left) == 0
+
+    bench.run(talk)

@@ -97,10 +97,12 @@ class Farm:
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
-    def ask(self, pool: str, worker: str = "w", lease_ms: int = LEASE_MS, open_slots: int = 0) -> Claim | str:
+    def ask(
+        self, pool: str, worker: str = "w", lease_ms: int = LEASE_MS, open_slots: int = 0, only: Any = None
+    ) -> Claim | str:
         """Claim, or hear why there is nothing."""
         nonce = f"{worker}.{next(self.nonces)}"
-        return cast("Claim | str", self.run(protocol.claim(pool, worker, nonce, lease_ms, open_slots)))
+        return cast("Claim | str", self.run(protocol.claim(pool, worker, nonce, lease_ms, open_slots, only)))
 
     def claim(self, pool: str, worker: str = "w", lease_ms: int = LEASE_MS, open_slots: int = 0) -> Claim:
         claimed = self.ask(pool, worker, lease_ms, open_slots)
@@ -115,8 +117,8 @@ class Farm:
         (answer,) = self.run(protocol.renew(lease_ms, [(claimed.task, claimed.token, end)]))
         return cast(str, answer.verdict)
 
-    def handback(self, claimed: Claim, problem: str = "") -> str:
-        return cast(str, self.run(protocol.handback(claimed.task, claimed.token, problem)))
+    def handback(self, claimed: Claim, problem: str = "", parked: bool = False) -> str:
+        return cast(str, self.run(protocol.handback(claimed.task, claimed.token, problem, parked)))
 
     def commit(self, claimed: Claim, result: str = "") -> str:
         return cast(str, self.run(protocol.commit(claimed.task, claimed.token, result)))

@@ -241,6 +241,24 @@ def test_one_class_alone_can_be_claimed(farm: Farm) -> None:
     assert [answer if isinstance(answer, str) else answer.job_class for answer in answers] == ["interactive", "none"]
 
 
+def test_while_beginnings_are_held_back_all_else_is_claimed_class_by_class(farm: Farm) -> None:
+    farm.serve(TALKER, 20)
+    playing = farm.submit(segments=("one", "two"), live=True)
+    talker, _, finish = (farm.claim(pool) for pool in (TALKER, CODEC, FINISH))
+    farm.run(advance(finish.task, finish.token, 0, 40))
+    starts = [farm.submit(live=True, job_class=job_class) for job_class in ("interactive", "normal", "batch")]
+    others = [farm.submit(job_class=job_class) for job_class in ("interactive", "normal", "batch")]
+    claimed = [farm.ask(TALKER, only="unheard") for _ in range(5)]
+    jobs = [answer if isinstance(answer, str) else answer.task.job for answer in claimed]
+    assert (jobs[0], sorted(jobs[1:4]), jobs[4]) == (playing, sorted(others), "none")
+    farm.handback(talker, parked=True)
+    assert farm.ask(TALKER, only="ongoing") == "none"
+    again = farm.ask(TALKER, only="unheard")
+    assert isinstance(again, Claim)
+    assert again.task == talker.task, "it plays, and is no beginning"
+    assert sorted(farm.claim(TALKER).task.job for _ in starts) == sorted(starts)
+
+
 def test_a_task_that_has_waited_long_goes_first(farm: Farm) -> None:
     for job_class in ("batch", "interactive"):
         farm.submit(job_class=job_class)
@@ -400,6 +418,26 @@ def test_a_suspect_waits_until_the_batch_is_empty(farm: Farm) -> None:
     assert farm.claim(TALKER).solo
 
 
+def test_a_suspect_that_is_heard_keeps_others_waiting_only_when_it_has_waited_long_itself(farm: Farm) -> None:
+    def heard() -> Claim:
+        farm.submit(live=True)
+        talker, _, finish = (farm.claim(pool) for pool in (TALKER, CODEC, FINISH))
+        farm.run(advance(finish.task, finish.token, 0, 40))
+        return talker
+
+    suspect, drained = heard(), heard()
+    farm.handback(suspect, FAILURE)
+    farm.handback(drained)
+    start = farm.submit(live=True)
+    assert farm.ready(TALKER, "ongoing") == [str(suspect.task), str(drained.task)]
+    assert [farm.claim(TALKER, open_slots=1).task.job for _ in range(2)] == [drained.task.job, start]
+    assert farm.ask(TALKER, open_slots=1) == "none"
+    farm.submit(live=True)
+    age_queue(farm, "ongoing")
+    assert farm.ask(TALKER, open_slots=1) == "alone"
+    assert farm.claim(TALKER).solo
+
+
 # -- segments ---------------------------------------------------------------------------------------------------------
 
 FIVE = ("a", "b", "c", "d", "e")
@@ -447,7 +485,7 @@ def test_whoever_holds_tasks_of_a_job_that_somebody_hears_is_told_how_far_it_is(
     farm.run(advance(finish.task, finish.token, 1, 100))
     news = [fields for _, fields in farm.server.xrange(farm.keys.inbox("w"))][1:]
     assert [fields[b"heard"].decode() for fields in news] == [job, job]
-    first, second = (Heard.parse(fields[b"j"], fields[b"s"], fields[b"p"]) for fields in news)
+    first, second = (Heard.parse(*(fields[name] for name in (b"j", b"s", b"p", b"w"))) for fields in news)
     assert (first.joined, first.samples, second.joined, second.samples) == (0, 40, 1, 100)
     assert first.playing_s is not None
     assert second.playing_s is not None
@@ -459,6 +497,19 @@ def test_whoever_holds_tasks_of_a_job_that_somebody_hears_is_told_how_far_it_is(
         assert (told.joined, told.samples) == (1, 100)
         assert told.playing_s is not None
         assert told.playing_s >= second.playing_s
+
+
+def test_how_long_a_listener_stood_still_is_known_of_the_job_and_told_to_whoever_goes_on(farm: Farm) -> None:
+    job = farm.submit(segments=FIVE, live=True)
+    talker, _, finish = (farm.claim(pool) for pool in (TALKER, CODEC, FINISH))
+    farm.run(advance(finish.task, finish.token, 0, 24_000))
+    for seconds_ago, samples, stalled_s in ((0.5, 24_000, 0), (11, 24_000, 10), (12, 240_000, 10), (60, 240_000, 50)):
+        first_audio = int(farm.server.time()[0] * 1000 - seconds_ago * 1000)
+        farm.server.hset(farm.keys.job(job), "first_audio", first_audio)
+        farm.run(advance(finish.task, finish.token, 1, samples))
+        (renewed,) = farm.run(renew(1000, [(talker.task, talker.token, 0)]))
+        assert stalled_s <= renewed.heard.stalled_s < stalled_s + 2
+    assert 50 <= farm.claim(TALKER).heard.stalled_s < 52
 
 
 def test_nobody_is_told_of_a_job_that_nobody_hears(farm: Farm) -> None:
@@ -479,10 +530,47 @@ def test_what_goes_on_with_a_job_that_is_heard_passes_jobs_that_have_not_begun(f
     farm.claim(CODEC)
     finish = farm.claim(FINISH)
     farm.run(advance(finish.task, finish.token, 0, 40))
-    farm.claim(TALKER)
-    farm.claim(TALKER)
+    assert farm.ready(FINISH, "ongoing") == []
+    farm.handback(finish)
+    assert farm.ready(FINISH, "ongoing") == [str(finish.task)]
     farm.handback(first)
-    assert farm.ready(TALKER, "ongoing")[-1] == str(first.task), "it plays, so its first segment is awaited as well"
+    assert farm.ready(TALKER, "ongoing") == [str(first.task)], "it plays, so its first segment is awaited as well"
+
+
+def test_what_is_far_ahead_of_what_is_heard_waits_in_its_class_until_it_is_next(farm: Farm) -> None:
+    heard = farm.submit(segments=FIVE, live=True)
+    farm.claim(TALKER)
+    start = farm.submit(live=True)
+    assert farm.claim(TALKER).task.segment == 1
+    assert [task.split("/")[0] for task in farm.ready(TALKER)] == [start, heard]
+    farm.claim(CODEC)
+    farm.claim(CODEC)
+    finish = farm.claim(FINISH)
+    farm.run(advance(finish.task, finish.token, 0, 40))
+    assert farm.ready(TALKER, "ongoing") == []
+    farm.run(advance(finish.task, finish.token, 1, 80))
+    assert farm.ready(TALKER, "ongoing") == [f"{heard}/1/2/talker"]
+    assert farm.ready(TALKER) == [f"{start}/1/0/talker"]
+    assert farm.claim(TALKER).task.segment == 2
+    assert farm.ready(CODEC, "ongoing") == [f"{heard}/1/2/codec"]
+
+
+def test_who_waits_for_input_lets_others_pass_although_it_is_heard(farm: Farm) -> None:
+    farm.submit(live=True)
+    talker, _, finish = (farm.claim(pool) for pool in (TALKER, CODEC, FINISH))
+    farm.run(advance(finish.task, finish.token, 0, 40))
+    start = farm.submit(live=True)
+    farm.handback(talker, parked=True)
+    assert farm.ready(TALKER, "ongoing") == []
+    assert [farm.claim(TALKER).task.job for _ in range(2)] == [start, talker.task.job]
+
+
+def test_nothing_is_younger_than_now_although_the_clock_was_set_back(farm: Farm) -> None:
+    job = farm.submit(live=True)
+    for field in ("created", "first_audio"):
+        farm.server.hset(farm.keys.job(job), field, 1 << 50)
+    claimed = farm.claim(TALKER)
+    assert (claimed.age_s, claimed.heard.playing_s) == (0, 0)
 
 
 def test_a_job_that_nobody_hears_waits_its_turn_for_every_segment(farm: Farm) -> None:

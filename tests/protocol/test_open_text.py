@@ -8,7 +8,7 @@ import pytest
 from speechmill.infra import jobs
 from speechmill.infra.keys import text_log
 from speechmill.infra.messages import JobDetails
-from speechmill.infra.open_text import TextWriter
+from speechmill.infra.open_text import UNSEALED_S, TextWriter
 from speechmill.infra.protocol import complete_text, reopen, retry
 
 from .farm import CODEC, REQUEST, STORE, TALKER, TTL_S, Farm
@@ -55,6 +55,19 @@ def test_the_writer_hears_that_the_text_is_lost(farm: Farm) -> None:
     farm.lose(text_log(job))
     assert farm.run(writer.append(" there")) == "lost"
     assert farm.run(writer.seal()) == "lost"
+
+
+def test_a_text_goes_soon_when_its_writer_says_nothing_and_stays_once_it_is_complete(farm: Farm) -> None:
+    job = farm.submit(segments=("",), request=OPEN)
+    writer = opened(farm, job, "Hello", " there")
+    keys = farm.keys.log(text_log(job)), farm.keys.log_meta(text_log(job))
+    assert all(0 < farm.server.ttl(key) <= UNSEALED_S for key in keys)
+    for key in keys:
+        farm.server.expire(key, 5)
+    farm.run(writer.hold())
+    assert all(5 < farm.server.ttl(key) <= UNSEALED_S for key in keys)
+    farm.run(writer.seal())
+    assert all(UNSEALED_S < farm.server.ttl(key) <= TTL_S for key in keys)
 
 
 def test_a_reader_cannot_have_the_text_made_again(farm: Farm) -> None:

@@ -3,8 +3,15 @@ from collections.abc import Iterator
 import pytest
 
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
+from speechmill.models.registry import cards
 
-from .toy import Make, ToyFarm
+from .toy import CARD, Make, ToyFarm
+
+
+@pytest.fixture(autouse=True)
+def card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toy is one of the models."""
+    monkeypatch.setitem(cards(), CARD.id, CARD)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_streams_that_could_not_begin_are_left_to_others() -> None:
     works = [work_of(f"job{number}") for number in range(3)]
     runner = runner_of("voice", works)
     pick([runner], time.monotonic(), "deadline")
-    assert (runner.waiting, runner.reserve()) == (2, "batch")
+    assert (runner.waiting, runner.reserve()) == (2, "unheard")
     while runner.taken < 60:
         runner.reserve()
     assert runner.reserve() == "ongoing"

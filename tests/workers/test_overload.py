@@ -15,7 +15,6 @@ from speechmill.workers.loop import Loop
 from speechmill.workers.runner import Runner
 from speechmill.workers.work import Open, Outcome, Work, Written
 
-from .toy import CARD
 from .works import RATE, work_of
 
 PIECE_S = 0.25
@@ -126,13 +125,6 @@ class Stall:
         while self.loop.turn():
             pass
         return list(self.ears.values())
-
-
-@pytest.fixture(autouse=True)
-def card(monkeypatch: pytest.MonkeyPatch) -> None:
-    from speechmill.models.registry import cards
-
-    monkeypatch.setitem(cards(), "toy", CARD)
 
 
 def overload(factor: float, count: int = 60) -> list[tuple[float, float]]:

@@ -1,10 +1,12 @@
 """Who is needed first, at any moment and among any works."""
 
+import time
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechmill.infra.messages import Heard
 from speechmill.workers.batcher import rank
 from speechmill.workers.pace import Pace
 from speechmill.workers.runner import Runner
@@ -112,6 +114,15 @@ def test_time_is_on_nobody_s_side_who_plays(work: Work, passed: float) -> None:
     assert abs(lost - (passed if work.playing_since is not None else 0.0)) < 1e-6
 
 
+def test_a_later_segment_is_not_late_by_what_its_listener_missed_before() -> None:
+    news = Heard(joined=1, samples=4000, playing_s=14.0, stalled_s=10.0)
+    for work in (work_of(segment=1, heard=news), work_of(segment=1)):
+        work.hear(news)
+        assert abs(slack_s(work, RATE, time.monotonic())) < 1.0
+        work.stalled_s = 11.0
+        assert abs(slack_s(work, RATE, time.monotonic()) - 1.0) < 1.0, "what it has seen itself holds if it is more"
+
+
 def playing(job: str, slack: float) -> Work:
     work = work_of(job)
     work.playing_since, work.made = NOW, round(slack * RATE)
@@ -135,6 +146,58 @@ def test_somebody_is_started_after_all_when_everybody_has_much_to_hear() -> None
 def test_a_stage_of_unknown_pace_begins_with_one() -> None:
     works = [work_of(f"job{number}") for number in range(3)]
     assert len(ranked(works, runner_of("voice", works))) == 1
+
+
+def test_a_stage_that_reads_recordings_takes_no_room_from_streams() -> None:
+    """Nobody has used it yet, or it takes its time for each recording: streams do not go through it."""
+    begun, start = work_of("begun"), work_of("start")
+    begun.begun = True
+    for steps in (0, 8):
+        recording = work_of("recording", stage="encode")
+        voice, encode = measured([begun, start]), runner_of("encode", [recording])
+        for _ in range(steps):
+            encode.pace.note(1, 3.0, 1.0)
+        order = Deadlines([encode, voice], NOW)
+        assert order.urgency(start, voice)[0] == STARTING
+        assert order.urgency(start, voice) < order.urgency(recording, encode) < (UNHEARD, 0, 0.0)
+
+
+def test_a_recording_is_read_although_there_is_no_room_for_another_stream() -> None:
+    recording, start = work_of("recording", stage="encode"), work_of("start")
+    streams = [playing("one", 3.0), playing("two", 3.0), start]
+    voice, encode = measured(streams), runner_of("encode", [recording])
+    order = Deadlines([encode, voice], NOW)
+    assert [work for _, work in rank([recording], encode, order)] == [recording]
+    assert start not in [work for _, work in rank(streams, voice, order)]
+
+
+def test_a_stage_that_reads_recordings_makes_no_stream_be_in_a_hurry() -> None:
+    work = playing("one", 5.0)
+    voice, encode = measured([work]), runner_of("encode", [])
+    alone = Deadlines([voice], NOW).urgency(work, voice)
+    encode.pace.note(1, 0.1, 1.0)
+    assert Deadlines([encode, voice], NOW).urgency(work, voice) == alone
+
+
+def test_a_stream_that_waits_for_its_client_to_write_on_takes_no_room() -> None:
+    for slack, is_started in ((1.0, False), (0.0, True)):
+        start, works = work_of("start"), [work_of(f"job{number}", open_text=True) for number in range(3)]
+        for work in works:
+            work.begun, work.playing_since, work.made = True, NOW, round(slack * RATE)
+        runner = measured([*works, start])
+        runner.stage.runnable = lambda slot, ready=start.slot: slot == ready  # type: ignore[method-assign, misc]
+        assert (start in ranked([start], runner)) == is_started
+        runner.stage.runnable = lambda slot: True  # type: ignore[method-assign]
+        assert start not in ranked([start], runner)
+
+
+def test_a_stream_that_waits_for_its_client_is_no_reason_to_think_that_others_lack_time() -> None:
+    start, waiting = work_of("start"), work_of("waiting", open_text=True)
+    waiting.begun = True
+    works = [playing("one", AHEAD_S + 1), playing("two", AHEAD_S + 1), waiting, start]
+    runner = measured(works)
+    runner.stage.runnable = lambda slot: slot != waiting.slot  # type: ignore[method-assign]
+    assert start in ranked([start], runner)
 
 
 def test_starts_and_bulk_wait_while_somebody_runs_dry_and_no_longer() -> None:
@@ -206,6 +269,15 @@ def test_a_larger_step_is_never_expected_to_be_faster_and_no_slower_than_its_row
     assert expected == sorted(expected)
     assert expected[0] > -1e-9
     assert all(more <= 2 * less + 1e-9 for less, more in zip(expected[:32], expected[1::2], strict=True))
+
+
+def test_one_step_that_something_else_held_up_makes_nobody_hurry_for_long() -> None:
+    for idle_s in (0.0, 1.0):
+        pace = Pace()
+        for took_s in [0.1] * 50 + [5.0] + [0.1] * 10:
+            pace.note(4, took_s, 1.0, idle_s)
+        assert pace.step_s(4) < 0.2
+        assert pace.longest_s < (0.4 if not idle_s else 0.11)
 
 
 def test_a_stage_that_became_slower_is_soon_known_to_be() -> None:

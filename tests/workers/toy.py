@@ -19,7 +19,6 @@ from speechmill.infra.open_text import TextWriter
 from speechmill.infra.protocol import Limits, LogReader, submit
 from speechmill.infra.spill import Spill
 from speechmill.models.card import EncodeCard, Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
-from speechmill.models.registry import cards
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
 from speechmill.workers.runner import Runner
 from speechmill.workers.worker import Worker
@@ -170,7 +169,6 @@ class ToyFarm:
     """Workers in threads of this process, on the real Valkey and S3."""
 
     def __init__(self, valkey: EmbeddedValkey, s3: EmbeddedS3, prefix: str, **sections: dict[str, object]) -> None:
-        cards()["toy"] = CARD
         self.settings = load().model_copy(deep=True)
         self._set("redis", control_url=valkey.url, prefix=prefix)
         own = {"endpoint_url": s3.endpoint_url, "access_key": s3.access_key, "secret_key": s3.secret_key}
@@ -207,7 +205,6 @@ class ToyFarm:
         for _, thread in self._running:
             thread.join(20)
             assert not thread.is_alive()
-        cards().pop("toy", None)
 
     def submit(
         self,

@@ -22,6 +22,7 @@ def work_of(
     solo: bool = False,
     job_class: str = "interactive",
     stage: str = "voice",
+    open_text: bool = False,
     heard: Heard = Heard(),  # noqa: B008  # frozen
 ) -> Work:
     """A task of a job of three segments of one stage; its `out` log has 1000 samples a second."""
@@ -35,7 +36,7 @@ def work_of(
         model="toy",
         stages=(stage,),
         segments=3,
-        request=SpeechRequest("v", 1, "wav", 1000, 1),
+        request=SpeechRequest("v", 1, "wav", 1000, 1, open_text=open_text),
         live=live,
         ttl_s=60,
         job_class=job_class,
