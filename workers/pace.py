@@ -8,6 +8,8 @@ KNOWN = 4.0
 """Steps of late that tell what one takes."""
 OUTLIER = 4.0
 """A step that took more times as long as was expected was held up by something else, unless the next one is as well."""
+HICCUP_S = 0.5
+"""A busy machine holds up any step for less, and may do so again soon."""
 DOUBT = 0.05
 """Weight of the guess that half of a step's time is for its rows, against batches of many sizes that tell better."""
 
@@ -28,7 +30,7 @@ class Pace:
         `idle_s`: between the step before and this one.
         """
         kept = math.exp(-(took_s + idle_s) / MEMORY_S)
-        most_s = OUTLIER * self.step_s(rows) if self._steps >= KNOWN else math.inf
+        most_s = max(OUTLIER * self.step_s(rows), HICCUP_S) if self._steps >= KNOWN else math.inf
         was_held_up, self._is_held_up = self._is_held_up, took_s > most_s
         if self._is_held_up and not was_held_up:
             took_s = most_s

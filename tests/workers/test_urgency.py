@@ -277,7 +277,7 @@ def test_one_step_that_something_else_held_up_makes_nobody_hurry_for_long() -> N
         for took_s in [0.1] * 50 + [5.0] + [0.1] * 10:
             pace.note(4, took_s, 1.0, idle_s)
         assert pace.step_s(4) < 0.2
-        assert pace.longest_s < (0.4 if not idle_s else 0.11)
+        assert pace.longest_s < (0.5 if not idle_s else 0.11)
 
 
 def test_a_stage_that_became_slower_is_soon_known_to_be() -> None:
