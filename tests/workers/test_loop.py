@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from speechmill.models.registry import cards
 from speechmill.models.stage import Emission, Resume
 from speechmill.workers.loop import DeviceLost, Loop
 from speechmill.workers.runner import Runner
@@ -23,8 +22,7 @@ class OnBrokenDevice(Toy):
         raise AcceleratorError("CUDA error: device-side assert triggered")
 
 
-def test_a_process_whose_gpu_is_lost_blames_nobody_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cards(), "toy", CARD)
+def test_a_process_whose_gpu_is_lost_blames_nobody_and_ends() -> None:
     outcomes: list[Outcome] = []
     runner = Runner("toy/voice", CARD.stages[0], OnBrokenDevice(), 4)
     loop = Loop([runner], outcomes.append)
