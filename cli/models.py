@@ -38,7 +38,9 @@ def check(
     from speechmill.infra.errors import BadInput
     from speechmill.models.checkpoints import check_checkpoint, find_checkpoint, recognise
 
-    path = Path(named) if Path(named).is_dir() else find_checkpoint(named, {}) or Path(named)
+    path = Path(named) if Path(named).is_dir() else find_checkpoint(named, {})
+    if path is None:
+        raise BadInput(f"{named} is no folder, nor a model in this machine's cache: hf download {named} puts it there")
     try:
         model = recognise(path)
         findings = check_checkpoint(model, path)

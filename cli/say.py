@@ -1,5 +1,6 @@
 """`speechmill say`: speak a text through a running farm."""
 
+import base64
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,12 @@ def say(
     model: Annotated[str | None, typer.Option(help="Model id; needed where several are served.")] = None,
     speed: Annotated[float, typer.Option(help="Tempo.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same audio.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of the text, for models that ask.")] = None,
+    instructions: Annotated[str | None, typer.Option(help="How to speak, or what the voice is like.")] = None,
+    ref_audio: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Somebody to sound like, for models that clone.")
+    ] = None,
+    ref_text: Annotated[str | None, typer.Option(help="What is said in it.")] = None,
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
     url: Url = HERE,
     key: Key = "",
@@ -90,8 +97,9 @@ def say(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     body: dict[str, Any] = {"input": sys.stdin.read() if text == "-" else text, "voice": voice, "speed": speed}
-    body |= {"model": model} if model else {}
-    body |= {"seed": seed} if seed is not None else {}
+    wanted = {"model": model, "seed": seed, "language": language, "instructions": instructions, "ref_text": ref_text}
+    body |= {name: value for name, value in wanted.items() if value is not None}
+    body |= {"ref_audio": data_url(ref_audio)} if ref_audio is not None else {}
     columns = (SpinnerColumn(), TextColumn("{task.completed:.1f} s of audio"), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -101,6 +109,11 @@ def say(
     _tell(out, spoken, as_json)
     if play:
         _play(out)
+
+
+def data_url(recording: Path) -> str:
+    """What the file holds is looked into by the farm, whatever its ending says."""
+    return f"data:audio/wav;base64,{base64.b64encode(recording.read_bytes()).decode()}"
 
 
 def _tell(out: Path, spoken: Spoken, as_json: bool) -> None:

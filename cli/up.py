@@ -160,11 +160,24 @@ def _say_how(base: str, settings: "Settings") -> None:
     for card in served(settings.models):
         if card.licence.note:
             _say(f"{card.id}: {card.licence.note}")
-    body = json.dumps({"input": "It was a bright cold day in April.", "voice": "default", "response_format": "wav"})
+    fields = {"input": "It was a bright cold day in April.", **_who(settings), "response_format": "wav"}
+    body = json.dumps(fields, ensure_ascii=False)
     shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")
     typed = f"{shown} -H 'Content-Type: application/json' -d {shlex.quote(body)} -o speech.wav"
     _say(f"  curl {base}/v1/audio/speech{typed}")
+
+
+def _who(settings: "Settings") -> dict[str, str]:
+    """What a request to the farm's model needs to say who speaks."""
+    from speechmill.models.registry import cards
+
+    can = cards()[settings.meant_model].parameters
+    if can.instructions == "required":
+        return {"instructions": "A calm old man."}
+    if can.ref_audio == "required":
+        return {"ref_audio": "data:audio/wav;base64,…", "ref_text": "What is said in it."}
+    return {"voice": "default"}
 
 
 def _say(line: str) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from speechmill.infra.errors import ConfigError
 from speechmill.infra.objects import ObjectMissing, ObjectStore
+from speechmill.infra.segments import clean
 from speechmill.infra.tensors import BadTensors, read_tensors
 from speechmill.infra.voices import fold, name_fault
 
@@ -25,6 +26,9 @@ MANIFEST = "custom_voice_manifest.json"
 SCHEMA = 1
 _MOST_BYTES = 16 << 20
 """Of a manifest or payload; thirty seconds of features take less than one MiB."""
+_MOST_WORDS = 2000
+_MOST_FRAMES = 1024
+"""Of a reference: more than half a minute of any family."""
 _S3 = "s3://"
 _SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
     "ref_code": ("iu", (0,)),
@@ -100,13 +104,15 @@ def _folder_reader(folder: Path) -> Read:
     root = folder.resolve()
 
     def read(name: str) -> bytes:
-        path = (root / name).resolve()
-        if not path.is_relative_to(root):
-            raise _Refused("its file lies outside of the folder")
         try:
+            path = (root / name).resolve()
+            if not path.is_relative_to(root):
+                raise _Refused("its file lies outside of the folder")
+            if not path.is_file():
+                raise _Refused("its file is not there")
             with path.open("rb") as file:
                 return _bounded(file.read(_MOST_BYTES + 1))
-        except OSError:
+        except (OSError, ValueError, RuntimeError):  # of names that no file can have, and of links in a circle
             raise _Refused("its file cannot be read") from None
 
     return read
@@ -142,7 +148,7 @@ def _manifest(source: str, read: Read) -> tuple[str, dict[str, Any]]:
     if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA:
         raise ConfigError(f"voices.precomputed: {MANIFEST} of {source} is not of schema_version {SCHEMA}")
     family, voices = manifest.get("model_type"), manifest.get("voices")
-    if family not in _MODES or not isinstance(voices, dict):
+    if not isinstance(family, str) or family not in _MODES or not isinstance(voices, dict):
         raise ConfigError(f"voices.precomputed: {MANIFEST} of {source} needs voices, for one of {', '.join(_MODES)}")
     return family, voices
 
@@ -155,8 +161,8 @@ def _voice(
     if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
         raise _Refused("it names no file")
     ref_text = entry.get("ref_text", entry.get("prompt_text")) or ""
-    if not isinstance(ref_text, str):
-        raise _Refused("its ref_text is no text")
+    if not isinstance(ref_text, str) or len(ref_text) > _MOST_WORDS or ref_text != clean(ref_text):
+        raise _Refused(f"its ref_text is no text of at most {_MOST_WORDS} characters")
     payload = read(entry["file"])
     tensors = read_tensors(payload)
     mode = _mode(entry.get("mode"), family, tensors)
@@ -186,5 +192,7 @@ def _check(name: str, values: NDArray[Any], widths: frozenset[int]) -> None:
             raise _Refused(f"{name} has {values.size} values, which no served model takes")
     elif values.ndim != len(frame) + 1 or (any(frame) and values.shape[1:] != frame):
         raise _Refused(f"{name} has the shape {list(values.shape)}")
-    if not np.isfinite(values).all() or (kind == "iu" and values.min() < 0):
+    elif len(values) > _MOST_FRAMES:
+        raise _Refused(f"{name} has {len(values)} frames, more than a reference of half a minute")
+    if not (np.abs(values) <= np.finfo(np.float32).max).all() or (kind == "iu" and values.min() < 0):
         raise _Refused(f"{name} holds values that cannot be")

@@ -44,6 +44,11 @@ def add_voice(folder: Path, family: str, name: str, mode: str, ref_text: str, pa
     return file
 
 
+def has_voice(folder: Path, family: str, name: str) -> bool:
+    """Raises BadInput for a folder of another family."""
+    return fold(name) in {fold(other) for other in _read(folder, family)["voices"]}
+
+
 def speaker_of(folder: Path, family: str, name: str) -> NDArray[np.float32]:
     """The speaker embedding [width] of a voice of the folder. Raises BadInput."""
     voices = {fold(other): entry for other, entry in _read(folder, family)["voices"].items()}

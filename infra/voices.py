@@ -87,7 +87,7 @@ def name_fault(name: str) -> str | None:
         return f"must have 1 to {MOST_NAME_CHARS} characters"
     if name in (".", "..") or set(name) & {"/", "\\"}:
         return "must not look like a path"
-    if any(unicodedata.category(character) == "Cc" for character in name):
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         return "must not hold control characters"
     return None
 

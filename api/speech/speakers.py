@@ -104,7 +104,9 @@ def _require(
     if not recorded and voice is None and can.voice == "or_ref_audio":
         raise ApiError(400, "voice_required", f"model {card.id} needs a voice or a reference recording", "voice")
     if recorded and not transcript and not body.x_vector_only_mode and can.ref_text in ("required", "with_ref_audio"):
-        raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the recording", "ref_text")
+        other = ", or x_vector_only_mode" if can.x_vector else ""
+        message = f"model {card.id} needs the words of the recording{other}"
+        raise ApiError(400, "ref_text_required", message, "ref_text")
     if can.duration == "without_ref_audio" and not recorded and body.duration_seconds is None:
         message = f"model {card.id} needs a duration where there is no reference recording"
         raise ApiError(400, "duration_required", message, "duration_seconds")

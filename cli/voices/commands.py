@@ -129,7 +129,7 @@ def blend_voices(
     arc: Annotated[bool, typer.Option("--slerp", help="Along the arc between them, not the straight line.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a voice between two precomputed ones, by their timbre."""
+    """Make a voice between two precomputed ones: it has a timbre, and goes on from no recording."""
     from speechmill.cli.voices.blend import blend
 
     _tell({name: blend(folder, first, second, name, weight, arc)}, as_json)

@@ -57,7 +57,10 @@ def _model(named: str) -> "tuple[ModelCard, Path]":
 
 def _words_beside(recording: Path) -> str:
     beside = recording.with_suffix(".txt")
-    return beside.read_text(encoding="utf-8").strip() if beside.is_file() else ""
+    try:
+        return beside.read_text(encoding="utf-8").strip() if beside.is_file() else ""
+    except (OSError, ValueError):
+        raise BadInput(f"{beside} cannot be read as UTF-8 text") from None
 
 
 def _deriver(card: "ModelCard", checkpoint: Path, mode: str, device: str) -> Derive:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -9,6 +10,8 @@ from torch.nn import functional as fn
 
 _TILE = 64
 """Neighbouring outputs that are made by one product."""
+_STEPS = 8192
+"""Of the filter's table, for each zero crossing: a line between two is as good as float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,17 @@ def _weights(sinc: Sinc, cutoff: float, reach: int, past: Tensor) -> Tensor:
     An output stands `past` samples, [outputs] float64 from 0 to 1, behind the middle one.
     """
     distance = torch.arange(-reach, reach + 1, dtype=torch.float64) - past[:, None]
-    crossings = (distance * cutoff).clamp(-sinc.crossings, sinc.crossings)
-    return (torch.sinc(crossings) * sinc.window(crossings / sinc.crossings) * cutoff).float()
+    place = (distance * cutoff).abs().clamp(max=sinc.crossings) * _STEPS
+    below, table = place.long(), _table(sinc)
+    return (table[below].lerp(table[below + 1], place - below) * cutoff).float()
+
+
+@cache
+def _table(sinc: Sinc) -> Tensor:
+    """The filter from its middle on. Rates without a common divisor want it in more places than can be computed."""
+    crossings = torch.arange(math.ceil(sinc.crossings * _STEPS) + 2, dtype=torch.float64) / _STEPS
+    crossings = crossings.clamp(max=sinc.crossings)
+    return torch.sinc(crossings) * sinc.window(crossings / sinc.crossings)
 
 
 def _spread(weights: Tensor, starts: Tensor) -> Tensor:

@@ -101,7 +101,16 @@ BAD_ENTRIES = {
     "link to outside": {"file": "link"},
     "absolute": {"file": "/etc/hostname"},
     "not there": {"file": "missing"},
+    "a name that no file can have": {"file": "a\0b"},
+    "a name that cannot be written": {"file": "\ud800"},
+    "links in a circle": {"file": "circle"},
+    "a pipe": {"file": "pipe"},
+    "minutes of codes": {"file": "long"},
+    "beyond float32": {"file": "huge"},
     "words that are no text": {"file": "icl", "ref_text": 5},
+    "words with half a character": {"file": "icl", "ref_text": "a\ud800b"},
+    "too many words": {"file": "icl", "ref_text": "word " * 500},
+    "\ud800x": {"file": "icl"},
     "too/deep": {"file": "icl"},
     "": {"file": "icl"},
 }
@@ -120,6 +129,10 @@ def test_bad_voices_are_skipped_with_a_line_each_in_the_log_and_the_others_stay(
     payload(folder, "fractions", speaker_embedding=SPEAKER, ref_code=CODES.astype(np.float32))
     payload(folder, "infinite", speaker_embedding=np.full(8, np.inf, np.float32))
     payload(folder, "nothing")
+    payload(folder, "long", speaker_embedding=SPEAKER, ref_code=np.ones((2000, 16), np.int64))
+    payload(folder, "huge", speaker_embedding=np.full(8, 1e300))
+    os.symlink(folder / "circle", folder / "circle")
+    os.mkfifo(folder / "pipe")
     (folder / "garbage").write_bytes(b"certainly no tensors")
     payload(tmp_path, "outside", speaker_embedding=SPEAKER)
     os.symlink(tmp_path / "outside", folder / "link")

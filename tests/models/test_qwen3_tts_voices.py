@@ -143,6 +143,7 @@ def test_a_blend_is_one_more_voice_of_the_folder(tmp_path: Path) -> None:
 def test_what_cannot_be_blended_is_said_in_a_line(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "voices", anna=[1, 0], ben=[0, 3], big=[1, 2, 3])
     assert "no voice 'carl'; it has: anna, ben, big" in refused("blend", folder, "anna", "carl", "--name", "x")
+    assert "has a voice 'BEN' already" in refused("blend", folder, "anna", "ben", "--name", "BEN")
     assert "different sizes: 2 and 3" in refused("blend", folder, "anna", "big", "--name", "x")
     assert "must not look like a path" in refused("blend", folder, "anna", "ben", "--name", "../x")
     file_of(folder, "ben").write_bytes(b"")
