@@ -71,6 +71,8 @@ class Growing:
         return None
 
     def _pass_on(self, whole: bool) -> None:
+        if self._unit is not None and self._unit.spoken:  # the model was through before the text was
+            self._leave_unit(self._passed)
         while self._at_text():
             chars, ends = portion(self._text, self._unit_chars, whole)
             ends = ends or whole
@@ -81,9 +83,13 @@ class Growing:
                 self._passed = chars
             if not ends:
                 return
-            if self._unit is not None:
-                self._unit.complete()
-            self._unit, self._text, self._passed = None, self._text[chars:], 0
+            self._leave_unit(chars)
+
+    def _leave_unit(self, chars: int) -> None:
+        """The unit, if there is one, has all of its text: so many characters."""
+        if self._unit is not None:
+            self._unit.complete()
+        self._unit, self._text, self._passed = None, self._text[chars:], 0
 
     def _at_text(self) -> bool:
         """Whether there is any, in the unit that is open or where the next one begins."""

@@ -39,6 +39,8 @@ class Unit:
         self._fault: ApiError | None = None
         self._first: asyncio.Task[LogChunk] | None = None
         self._call: SpeechCall | None = None
+        self.spoken = False
+        """Its audio has ended."""
         self._started = False
         self._bytes = 0
         self._frames = 0
@@ -115,6 +117,7 @@ class Unit:
             status = error.status
             await self._tell(send, self._failed(error))
         self._observe(status)
+        self.spoken = True
         failed = status not in (200, 499)
         facts = {"total_bytes": self._bytes, "error": failed, "duration_ms": self._ms(self._frames)}
         await self._tell(send, self._message("audio.done", **facts))

@@ -24,6 +24,7 @@ class Unit:
     pieces: list[str] = field(default_factory=list)
     complete_at: int = 0
     fault: ApiError | None = None
+    spoken: bool = False
 
     def append(self, text: str) -> None:
         assert not self.complete_at
@@ -201,3 +202,11 @@ def test_what_was_given_out_is_never_taken_back(text: str, most: int) -> None:
         if ends:
             return
         given_out = chars
+
+
+def test_what_comes_after_the_model_was_through_is_the_next_unit_s() -> None:
+    utterances = Utterances(unit_chars=100)
+    utterances.say("Hello there", done=False)
+    utterances.units[0].spoken = True
+    assert utterances.say(", my", " friend.") == ["Hello there", ", my friend."]
+    assert [unit.complete_at for unit in utterances.units] == [1, 2]

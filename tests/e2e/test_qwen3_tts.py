@@ -151,6 +151,18 @@ def test_a_text_that_is_still_being_written_sounds_as_if_it_had_been_there(farm:
         assert_same_pcm(rest_of(client), wanted)
 
 
+def test_words_that_come_after_the_model_has_ended_are_spoken_too(farm: Farm) -> None:
+    config = {key: value for key, value in body("custom_voice", "", 3, 3).items() if key != "input"}
+    with talking(farm, **config) as client:
+        client.say("input.text", text="This is cut off, ")
+        client.hear_until("audio.done")
+        client.say("input.text", text="and this comes late.")
+        client.say("input.done")
+        start, *audio, done, end = client.hear_until("session.done")
+    assert (start["type"], done["error"], end["total_sentences"]) == ("audio.start", False, 2)
+    assert b"".join(audio)
+
+
 def test_a_voice_is_the_same_given_uploaded_or_computed_beforehand(farm: Farm) -> None:
     fields = {"name": "Uploaded", "consent": "me", "ref_text": WORDS}
     files = {"audio_sample": ("clip.wav", CLIP, "audio/wav")}
