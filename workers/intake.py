@@ -397,7 +397,8 @@ class Intake:
             self._pass_on(work, reader.spilled(*spilled))
             return True
         answer = self._client.run(reopen(source.task, reader.position))
-        log.warning("input lost", extra={"job": work.task.job, "log": source.name, "answer": answer})
+        if answer != "running":  # else it waits its turn, or begins again
+            log.warning("input lost", extra={"job": work.task.job, "log": source.name, "answer": answer})
         if answer == "closed":
             self.drop(work, "closed")
         return False

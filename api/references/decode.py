@@ -18,6 +18,8 @@ WALL_S = 10.0
 """More than the CPU time, for a machine with much to do."""
 MEMORY_BYTES = 512 << 20
 AT_ONCE = 4
+LOUDEST = 1000.0
+"""Of full scale. Float samples somewhat above it are common; numbers like this are no sound."""
 _CHILD = Path(__file__).with_name("decode_child.py")
 _MAGICS = {b"fLaC": "flac", b"OggS": "ogg", b"\x1aE\xdf\xa3": "matroska"}
 _LONGEST_MAGIC = 12
@@ -42,6 +44,8 @@ async def decode_clip(data: bytes, settings: Settings, param: str = "ref_audio")
     clip = await loop.run_in_executor(_CHILDREN, _decode, sound, container, longest)
     if isinstance(clip, str):
         raise invalid(clip, param)
+    if np.abs(clip.samples).max(initial=0) > LOUDEST:
+        raise invalid("its samples are far beyond full scale", param)
     if clip.seconds < shortest:
         raise ApiError(400, "ref_audio_too_short", f"{param} lasts less than {shortest:g} s", param)
     if clip.seconds > longest:

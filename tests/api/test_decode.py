@@ -142,6 +142,16 @@ def test_the_first_sound_of_a_film_is_taken() -> None:
     assert decoded(data).seconds == pytest.approx(2.0, abs=0.1)
 
 
+def test_samples_that_are_no_sound_are_refused_and_loud_ones_taken() -> None:
+    for scale, taken in ((4.0, True), (1e38, False)):
+        file = io.BytesIO()
+        soundfile.write(file, tone(2.0, 16_000) * scale, 16_000, format="WAV", subtype="FLOAT")
+        if taken:
+            assert np.abs(decoded(file.getvalue()).samples).max() > 1
+        else:
+            assert refusal(file.getvalue()) == "ref_audio_invalid"
+
+
 @pytest.mark.parametrize(("seconds", "code"), [(0.99, "ref_audio_too_short"), (30.01, "ref_audio_too_long")])
 def test_the_length_has_its_bounds(seconds: float, code: str) -> None:
     assert refusal(wav(seconds, 8_000)) == code
