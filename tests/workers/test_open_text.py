@@ -34,7 +34,7 @@ def test_another_worker_reads_the_text_from_its_beginning_and_goes_on_where_the_
     _, worker = farm.start()
     job, writer = farm.submit_open("Hello ")
     heard(farm, job, "Hello ")
-    worker.drain()
+    farm.end(worker)
     other, _ = farm.start()
     send(farm, writer, "again", last=True)
     assert farm.state(job) == "succeeded"

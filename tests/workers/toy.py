@@ -199,6 +199,11 @@ class ToyFarm:
         self._running.append((worker, thread))
         return toy, worker
 
+    def end(self, worker: Worker) -> None:
+        """Drain it, and wait until it has left."""
+        worker.drain()
+        next(thread for each, thread in self._running if each is worker).join(20)
+
     def stop(self) -> None:
         for worker, _ in self._running:
             worker.drain()
