@@ -27,7 +27,7 @@ POLL_S = 0.02
 async def reference_assets(
     farm: FarmState, caller: Caller, card: ModelCard, clip_key: str, clip_sha256: str, mode: str
 ) -> dict[str, str]:
-    """The objects that a task with this recording needs, by what they are to the model: `clip`, `features`.
+    """The object that a task with this recording needs, by what it is to the model: `features`, or the `clip` itself.
 
     Features that are not there yet are made, which may take `limits.first_audio_timeout_s` seconds. Raises Overloaded
     when nobody can make them now, ApiError 500 `generation_failed` when the model cannot, 504 `first_audio_timeout`.
@@ -40,7 +40,7 @@ async def reference_assets(
         job = await _submit(farm, caller, card, {"mode": mode, "sha256": clip_sha256}, clip_key, key)
         key = await _made_by(farm, job)
         _note(farm, key)
-    return {"clip": clip_key, "features": key}
+    return {"features": key}
 
 
 async def _is_there(farm: FarmState, key: str) -> bool:

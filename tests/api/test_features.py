@@ -152,7 +152,7 @@ def test_only_a_model_that_reads_recordings_needs_workers_for_that(bench: Bench)
 def test_whoever_asks_at_once_and_wherever_shares_one_job(bench: Bench) -> None:
     async def talk(*farms: FarmState) -> None:
         answers = await asyncio.gather(*(bench.ask(farm) for farm in farms * 3))
-        assert answers == [{"clip": bench.clip_key, "features": bench.key()}] * 6
+        assert answers == [{"features": bench.key()}] * 6
 
     bench.put_clip()
     bench.serve()
@@ -196,7 +196,7 @@ def test_features_that_are_there_are_used_without_a_worker_and_not_looked_for_ag
         look_up = farm.objects.look_up
         monkeypatch.setattr(farm.objects, "look_up", lambda key: looked.append(key) or look_up(key))
         for _ in range(3):
-            assert await bench.ask(farm) == {"clip": bench.clip_key, "features": bench.key()}
+            assert await bench.ask(farm) == {"features": bench.key()}
         monkeypatch.setattr(features, "KNOWN_S", 0.0)
         await bench.ask(farm)
         assert list(farm.features_seen) == [bench.key()]
