@@ -50,7 +50,7 @@ class StageTask:
     params: Mapping[str, object] = field(default_factory=dict)
     """Validated request parameters that the card declares, such as `speed`; for `encode` the `mode`."""
     assets: Mapping[str, bytes] = field(default_factory=dict)
-    """What a reference brings, by name: `clip`, a WAV of mono float32 samples, or `features`, what `encode` made of it."""
+    """What a reference brings, by name: `clip`, a WAV of mono float32, or `features`, what `encode` made of it."""
     live: bool = False
     """Somebody listens while it is made: small first chunks."""
     history: Sequence[tuple[str, bytes]] = ()

@@ -1,10 +1,11 @@
-"""Where a stage computes."""
+"""Where a stage computes, and how precisely."""
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from speechmill.models.stage import CannotLoad
+from speechmill.models.stage import CannotLoad, Stage, StageOptions
 
 
 def usable_device(name: str) -> torch.device:
@@ -16,6 +17,21 @@ def usable_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise CannotLoad(f'device {name!r} is not there; the stage\'s setting device = "cpu" does without')
     return device
+
+
+def make_stage(makers: Mapping[str, Callable[[StageOptions], Stage]], name: str, options: StageOptions) -> Stage:
+    """One of a family's stages, on the device and with the threads that it is to have.
+
+    Raises KeyError for a stage that there is not, CannotLoad in one line for what the maker cannot make.
+    """
+    usable_device(options.device)
+    torch.set_num_threads(options.threads)
+    return makers[name](options)
+
+
+def talker_dtype(device: torch.device) -> torch.dtype:
+    """Of a talker's weights and activations; codecs are in float32 everywhere."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from speechmill.models.common.codec.decoder import Decoder
-from speechmill.models.common.device import exact_convolutions
+from speechmill.models.common.device import exact_convolutions, talker_dtype
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.model import Codes, FrameModel, Request
 from speechmill.models.common.measure import Figure, Rates, best_s, mean_s, measure_rates
@@ -45,7 +45,7 @@ def measure_speed(
     subject_of: Callable[[torch.dtype], Subject], device: torch.device, batches: Sequence[int]
 ) -> Iterator[Figure]:
     """`subject_of`: the family with a talker in the dtype; codecs are in float32."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = talker_dtype(device)
     rates = measure_rates(device, dtype)
     codec_rates = rates if dtype is torch.float32 else measure_rates(device, torch.float32)
     yield Figure("copy bandwidth", rates.bytes_per_s / 1e9, "GB/s")

@@ -1,13 +1,12 @@
 """The stages of Fish Speech S2 Pro: `encode` (recording → codes), `talker` (text → codes), `codec` (codes → s16le)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from speechmill.models.common.device import usable_device
+from speechmill.models.common.device import make_stage, talker_dtype
 from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
@@ -37,15 +36,8 @@ class Voice:
 
 
 def load(name: str, options: StageOptions) -> Stage:
-    """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
-    usable_device(options.device)
-    torch.set_num_threads(options.threads)
-    stages: dict[str, Callable[[StageOptions], Stage]] = {
-        "talker": _talker,
-        "codec": codec_stage,
-        "encode": encode_stage,
-    }
-    return stages[name](options)
+    """Raises as `make_stage` does."""
+    return make_stage({"talker": _talker, "codec": codec_stage, "encode": encode_stage}, name, options)
 
 
 def _talker(options: StageOptions) -> TalkerStage:
@@ -55,11 +47,11 @@ def _talker(options: StageOptions) -> TalkerStage:
 
 
 def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> Voice:
-    """In bfloat16 on a GPU and in float32 on a CPU. `residual_limit`: see `TalkerConfig`.
+    """`residual_limit`: see `TalkerConfig`.
 
     Raises CannotLoad in one line.
     """
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = talker_dtype(device)
     config = replace(read_config(folder), residual_limit=residual_limit)
     tokenizer = Tokenizer(folder, config.vocabulary)
     first = tokenizer.first_semantic(config.semantic, config.codebook)
@@ -71,5 +63,4 @@ def read_voice(folder: Path, device: torch.device, residual_limit: int = 0) -> V
 def talker_stage(voice: Voice, options: EngineOptions, draws: MakeDraws = CounterDraws) -> TalkerStage:
     """`draws`: where the random numbers of a step come from."""
     engine = Engine(voice.talker, options, draws)
-    memory = {"weights": voice.weights_bytes, "keys and values": engine.cache_bytes}
-    return TalkerStage(engine, Planner(voice.config, voice.prompts, engine).plan, _WARM_TASK, memory)
+    return TalkerStage(engine, Planner(voice.config, voice.prompts, engine).plan, _WARM_TASK, voice.weights_bytes)

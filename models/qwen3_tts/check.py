@@ -34,7 +34,7 @@ def check_talker(folder: Path) -> list[str]:
 @finding_faults
 def _check_codes(folder: Path) -> list[str]:
     """Whether talker and codec, each of which is complete, belong together."""
-    ensure_codec_fits(folder)
+    ensure_codec_fits(read_config(folder), folder)
     return []
 
 

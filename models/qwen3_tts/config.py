@@ -91,9 +91,9 @@ def read_config(folder: Path) -> TalkerConfig:
     return read_json(folder / "config.json", _config)
 
 
-def ensure_codec_fits(folder: Path) -> None:
-    """Raises CheckpointError, in one line, for a talker whose codes are not those of the codec beside it."""
-    codes, codec = read_config(folder).codebooks, read_codec_config(folder).decoder
+def ensure_codec_fits(config: TalkerConfig, folder: Path) -> None:
+    """Raises CheckpointError, in one line, for a talker whose codes are not those of the codec in the same folder."""
+    codes, codec = config.codebooks, read_codec_config(folder).decoder
     if len(codes) != codec.codebooks or max(codes) > codec.entries:
         taken = f"the codec takes {codec.codebooks} below {codec.entries}"
         raise CheckpointError(f"{folder}: the talker makes {len(codes)} codes below {max(codes)} in a frame, {taken}")

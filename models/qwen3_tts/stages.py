@@ -1,13 +1,13 @@
 """The stages of Qwen3-TTS: `encode` (recording → features), `talker` (text → codes), `codec` (codes → s16le)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from speechmill.models.common.device import usable_device
+from speechmill.models.common.device import make_stage, talker_dtype
 from speechmill.models.common.draws import CounterDraws
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.runner import MakeDraws
@@ -35,27 +35,20 @@ class Voice:
 
 
 def load(name: str, options: StageOptions) -> Stage:
-    """Raises KeyError for a stage that there is not, CannotLoad in one line for a checkpoint that does not fit."""
-    usable_device(options.device)
-    torch.set_num_threads(options.threads)
-    stages: dict[str, Callable[[StageOptions], Stage]] = {
-        "talker": _talker,
-        "codec": codec_stage,
-        "encode": encode_stage,
-    }
-    return stages[name](options)
+    """Raises as `make_stage` does."""
+    return make_stage({"talker": _talker, "codec": codec_stage, "encode": encode_stage}, name, options)
 
 
 def _talker(options: StageOptions) -> TalkerStage:
-    ensure_codec_fits(options.folder)
     voice = read_voice(options.folder, torch.device(options.device))
     return talker_stage(voice, EngineOptions(options.slots), live=options.live_chunks)
 
 
 def read_voice(folder: Path, device: torch.device) -> Voice:
-    """In bfloat16 on a GPU and in float32 on a CPU. Raises CannotLoad in one line."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    """Raises CannotLoad in one line."""
+    dtype = talker_dtype(device)
     config = read_config(folder)
+    ensure_codec_fits(config, folder)
     prompts = PromptBuilder(Tokenizer(folder, config.text_vocabulary), config)
     make = partial(Talker, config, dtype)
     talker, weights_bytes = build(make, find_source(folder), internal_name, device, dtype)
@@ -67,9 +60,8 @@ def talker_stage(
 ) -> TalkerStage:
     """`draws`: where the random numbers of a step come from; `live`: see `TalkerStage`."""
     engine = Engine(voice.talker, options, draws)
-    memory = {"weights": voice.weights_bytes, "keys and values": engine.cache_bytes}
     planner = Planner(voice.config, voice.sampling, voice.prompts, engine)
-    return TalkerStage(engine, planner.plan, _warm_task(voice.config), memory, live, planner.plan_open)
+    return TalkerStage(engine, planner.plan, _warm_task(voice.config), voice.weights_bytes, live, planner.plan_open)
 
 
 def _warm_task(config: TalkerConfig) -> StageTask:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from speechmill.models.common.codec.decoder import Decoder
 from speechmill.models.common.decode_attention import SWITCH, decode, is_available, load_error
+from speechmill.models.common.device import talker_dtype
 from speechmill.models.common.engine.engine import Engine, EngineOptions
 from speechmill.models.common.engine.model import FrameModel, Request
 from speechmill.models.common.pcm import to_s16
@@ -139,7 +140,7 @@ if __name__ == "__main__":
         raise SystemExit(f"the decode kernel cannot be loaded: {load_error()}")
     with torch.inference_mode():
         measured = import_module(f"speechmill.models.{FAMILY}.measure")
-        family = measured.subject(SIZE, DEVICE, torch.bfloat16 if on_gpu else torch.float32)
+        family = measured.subject(SIZE, DEVICE, talker_dtype(DEVICE))
         for check in [kernel_is_softmax_attention] * on_gpu + CHECKS:
             check(family)
             print(f"{check.__name__.replace('_', ' ')}: yes", flush=True)  # noqa: T201

@@ -57,7 +57,7 @@ def frames_of(key: int) -> int:
 
 
 def spoken(asked: Request, seed: int, live: bool = False, resume: Resume | None = None) -> list[Emission]:
-    stage = TalkerStage(engine(), lambda asking: replace(asked, key=asking.seed), task(""), {})
+    stage = TalkerStage(engine(), lambda asking: replace(asked, key=asking.seed), task(""), 0)
     return drive(stage, task("", seed=seed, live=live), resume=resume)
 
 
@@ -111,7 +111,7 @@ def test_a_budget_of_the_caller_s_is_no_reason_to_try_again() -> None:
 
 def test_a_listener_gets_pieces_of_the_sizes_that_the_card_says() -> None:
     seed = seed_of([FRAMES], range(FRAMES + 1))
-    stage = TalkerStage(engine(), lambda asking: replace(ASKED, key=asking.seed), task(""), {}, live=(1, 2))
+    stage = TalkerStage(engine(), lambda asking: replace(ASKED, key=asking.seed), task(""), 0, live=(1, 2))
     pieces = drive(stage, task("", seed=seed, live=True))
     assert [piece.frames for piece in pieces] == [1, 2, 2, 2, 1]
     assert payload(pieces) == one_try(seed)
@@ -132,16 +132,16 @@ def test_an_open_text_is_spoken_alike_however_early_it_is_complete(monkeypatch: 
     monkeypatch.setattr("speechmill.models.common.engine.stage.BULK_FRAMES", FRAMES // 2)
     seed = seed_of([FRAMES], EVERY)
     asked = replace(TO_END, key=seed)
-    stage = TalkerStage(engine(), lambda asking: asked, task(""), {}, plan_open=lambda asking: Written(asked))
+    stage = TalkerStage(engine(), lambda asking: asked, task(""), 0, plan_open=lambda asking: Written(asked))
     made = drive_open(stage, task("", open=True), [])
     assert (payload(made), made[-1].trailer) == (one_try(seed), {"finish_reason": "length"})
 
 
 def test_a_slot_rests_while_its_text_is_on_its_way() -> None:
     whole, engine = READ_WHILE_SPOKEN[3], reading_engine()
-    wanted = payload(drive(TalkerStage(engine, lambda asking: whole, task(""), {}), task("")))
+    wanted = payload(drive(TalkerStage(engine, lambda asking: whole, task(""), 0), task("")))
     begun = replace(whole, beside=whole.beside[:2], complete=False)
-    stage, made = TalkerStage(engine, lambda asking: begun, task(""), {}), list[Emission]()
+    stage, made = TalkerStage(engine, lambda asking: begun, task(""), 0), list[Emission]()
     stage.open(0, task(""), Resume())
     for token in whole.beside[2:]:
         while stage.runnable(0):

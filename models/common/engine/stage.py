@@ -11,7 +11,6 @@ import numpy as np
 from speechmill.models.common.draws import stream_key
 from speechmill.models.common.engine.engine import Engine
 from speechmill.models.common.engine.model import Codes, Request
-from speechmill.models.common.memory import Needs
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
 
 LIVE_FRAMES = 4
@@ -70,7 +69,7 @@ class TalkerStage:
         engine: Engine,
         plan: Callable[[StageTask], Request],
         warm_task: StageTask,
-        memory: Needs,
+        weights_bytes: int,
         live: Sequence[int] = (),
         plan_open: Callable[[StageTask], OpenPlan] | None = None,
     ) -> None:
@@ -80,7 +79,7 @@ class TalkerStage:
         texts which are still being written.
         """
         self.engine = engine
-        self.memory = memory
+        self.memory = {"weights": weights_bytes, "keys and values": engine.cache_bytes}
         self._plan = plan
         self._warm_task = warm_task
         self._live = live or (LIVE_FRAMES,)
