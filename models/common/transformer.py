@@ -3,7 +3,9 @@
 Activations are rows [n, width], of any mixture of sequences: what connects rows is the `Attend` that a call brings.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.nn import functional as fn
 
 from speechmill.models.common.attention import Attend
 from speechmill.models.common.checkpoint import Reader
+from speechmill.models.common.config import count, positive
 from speechmill.models.common.linear import Linear
 from speechmill.models.common.norm import rms_norm
 from speechmill.models.common.rope import Rope, frequencies
@@ -44,6 +47,23 @@ class LayerShape:
         """Of all dense layers."""
         attention = self.width * (self.qkv + self.heads * self.size)
         return self.layers * (attention + 3 * self.hidden * self.width)
+
+
+def read_layer_shape(config: Mapping[str, Any], eps: str = "rms_norm_eps", **traits: bool) -> LayerShape:
+    """Of a config as Transformers spells it. `eps`: what the norms' is called; `traits`: fields that follow `eps`.
+
+    Raises KeyError and ValueError as `config.count` does.
+    """
+    return LayerShape(
+        layers=count(config, "num_hidden_layers"),
+        width=count(config, "hidden_size"),
+        heads=count(config, "num_attention_heads"),
+        kv_heads=count(config, "num_key_value_heads"),
+        size=count(config, "head_dim"),
+        hidden=count(config, "intermediate_size"),
+        eps=positive(config, eps),
+        **traits,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speechmill.models.common.config import count, flag, obj, of_part, positive, read_json, whole
-from speechmill.models.common.transformer import LayerShape
+from speechmill.models.common.transformer import LayerShape, read_layer_shape
 from speechmill.models.qwen3_tts.codec.config import read_config as read_codec_config
 from speechmill.models.stage import CheckpointError
 
@@ -138,18 +138,7 @@ def _shape(config: Mapping[str, Any], part: str) -> LayerShape:
         if obj(rotary, "rope_scaling").get("rope_type", "default") != "default":
             raise ValueError(f"rope_type {rotary['rope_type']!r} is not known here")
         biased = flag(config, "attention_bias", False)
-        return LayerShape(
-            layers=count(config, "num_hidden_layers"),
-            width=count(config, "hidden_size"),
-            heads=count(config, "num_attention_heads"),
-            kv_heads=count(config, "num_key_value_heads"),
-            size=count(config, "head_dim"),
-            hidden=count(config, "intermediate_size"),
-            eps=positive(config, "rms_norm_eps"),
-            qk_norm=True,
-            qkv_bias=biased,
-            out_bias=biased,
-        )
+        return read_layer_shape(config, qk_norm=True, qkv_bias=biased, out_bias=biased)
 
 
 def _text_ids(config: Mapping[str, Any], vocabulary: int) -> TextIds:

@@ -8,6 +8,7 @@ from speechmill.models.common.engine.model import Request
 from speechmill.models.common.measure import Figure
 from speechmill.models.common.random_weights import RandomWeights
 from speechmill.models.common.speed import FRAMES, REFERENCE, TEXT, Subject, measure_speed
+from speechmill.models.common.transformer import LayerShape
 from speechmill.models.qwen3_tts.codec.config import DecoderConfig, TransformerConfig
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.random import SIZES as SIZES
@@ -27,7 +28,7 @@ CODEC = DecoderConfig(
     width=512,
     latent=1024,
     transformer=TransformerConfig(
-        width=512, layers=8, heads=16, kv_heads=16, head_dim=64, hidden=1024, eps=1e-5, rope_base=1e4, window=72
+        LayerShape(layers=8, width=512, heads=16, kv_heads=16, size=64, hidden=1024, eps=1e-5), rope_base=1e4, window=72
     ),
     upsamplings=(2, 2),
     channels=1536,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speechmill.models.common.config import count, counts, flag, obj, positive, read_json
+from speechmill.models.common.transformer import LayerShape, read_layer_shape
 
 FOLDER = "speech_tokenizer"
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
@@ -20,13 +21,7 @@ LONGEST_S = 30
 class TransformerConfig:
     """Of the decoder or the encoder."""
 
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    eps: float
+    layer: LayerShape
     rope_base: float
     window: int
     """Rows that a query sees, its own included."""
@@ -111,7 +106,7 @@ def _decoder(config: Mapping[str, Any]) -> DecoderConfig:
         entries=count(config, "codebook_size"),
         width=count(config, "codebook_dim"),
         latent=count(config, "latent_dim"),
-        transformer=_transformer(config, positive(config, "rms_norm_eps"), count(config, "sliding_window")),
+        transformer=_transformer(config, "rms_norm_eps", count(config, "sliding_window")),
         upsamplings=counts(config, "upsampling_ratios"),
         channels=count(config, "decoder_dim"),
         rates=counts(config, "upsample_rates"),
@@ -142,19 +137,9 @@ def _encoder(config: Mapping[str, Any], codebooks: int, sample_rate: int) -> Enc
         dilation_growth=count(config, "dilation_growth_rate"),
         compress=count(config, "compress"),
         rates=rates,
-        transformer=_transformer(config, positive(config, "norm_eps"), window),
+        transformer=_transformer(config, "norm_eps", window),
     )
 
 
-def _transformer(config: Mapping[str, Any], eps: float, window: int) -> TransformerConfig:
-    return TransformerConfig(
-        width=count(config, "hidden_size"),
-        layers=count(config, "num_hidden_layers"),
-        heads=count(config, "num_attention_heads"),
-        kv_heads=count(config, "num_key_value_heads"),
-        head_dim=count(config, "head_dim"),
-        hidden=count(config, "intermediate_size"),
-        eps=eps,
-        rope_base=positive(config, "rope_theta"),
-        window=window,
-    )
+def _transformer(config: Mapping[str, Any], eps: str, window: int) -> TransformerConfig:
+    return TransformerConfig(read_layer_shape(config, eps), positive(config, "rope_theta"), window)

@@ -18,7 +18,7 @@ class Decoder(decoder.Decoder):
 
     def __init__(self, weights: Reader, config: DecoderConfig) -> None:
         weights = weights.at("decoder")
-        builder, width = Builder(weights, Carry()), config.transformer.width
+        builder, width = Builder(weights, Carry()), config.transformer.layer.width
         self.codebooks = (config.entries,) * config.codebooks
         self.vectors = _vectors(weights.at("quantizer"), config)
         self.mix = builder.convolution("pre_conv", (config.latent, config.width, 3))

@@ -10,6 +10,7 @@ from speechmill.models.common.checkpoint import Reader, Safetensors
 from speechmill.models.common.codec import builder
 from speechmill.models.common.codec.decoder import POSITIONS
 from speechmill.models.common.rope import Rope, frequencies
+from speechmill.models.common.transformer import LayerShape
 from speechmill.models.common.window_transformer import Norm, WindowLayerWeights, WindowShape, WindowTransformer
 from speechmill.models.qwen3_tts.codec.config import FOLDER, TransformerConfig
 
@@ -39,18 +40,18 @@ class Builder(builder.Builder):
 
     def transformer(self, name: str, config: TransformerConfig, gated: bool) -> WindowTransformer:
         """`gated`: the decoder's, with RMSNorm and SwiGLU and a last norm; else the encoder's, LayerNorm and GELU."""
-        weights = self.weights.at(name)
-        layers = [_layer(weights.at(f"layers.{index}"), config, gated) for index in range(config.layers)]
-        shape = WindowShape(config.heads, config.kv_heads, config.head_dim, config.window, config.eps)
+        weights, layer = self.weights.at(name), config.layer
+        layers = [_layer(weights.at(f"layers.{index}"), layer, gated) for index in range(layer.layers)]
+        shape = WindowShape(layer.heads, layer.kv_heads, layer.size, config.window, layer.eps)
         device = layers[0].up.device
-        rope = Rope(POSITIONS, frequencies(config.head_dim, config.rope_base), "half", device=device)
-        norm = _norm(weights, "norm", config.width, biased=False) if gated else None
+        rope = Rope(POSITIONS, frequencies(layer.size, config.rope_base), "half", device=device)
+        norm = _norm(weights, "norm", layer.width, biased=False) if gated else None
         return WindowTransformer(layers, norm, shape, rope, self.carry)
 
 
-def _layer(weights: Reader, config: TransformerConfig, gated: bool) -> WindowLayerWeights:
-    width, hidden = config.width, config.hidden
-    inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+def _layer(weights: Reader, shape: LayerShape, gated: bool) -> WindowLayerWeights:
+    width, hidden = shape.width, shape.hidden
+    inner, kv = shape.heads * shape.size, shape.kv_heads * shape.size
     attention, feed = weights.at("self_attn"), weights.at("mlp")
     up, down = ("up_proj", "down_proj") if gated else ("fc1", "fc2")
     rows = {"q_proj": inner, "k_proj": kv, "v_proj": kv}
