@@ -9,6 +9,7 @@ from speechmill.infra.keys import new_id
 from speechmill.infra.messages import Claim
 from speechmill.infra.protocol import advance, claim, commit, end_job
 
+from .jobs import stored_result
 from .test_farm import Bench
 
 POOLS = ("hibari/prosody", "hibari/decoder", "farm/finish", "farm/store")
@@ -49,19 +50,4 @@ def _step(bench: Bench, held: Claim, fails: Callable[[str], bool]) -> list[str]:
 def _result(bench: Bench, job: str) -> dict[str, Any]:
     record = read_record(bench.client, job)
     assert record is not None
-    audio_format = record.request.response_format
-    key = f"audio/2026/12/01/{job}/1-1-n.{audio_format}"
-    stored = bench.objects.put_once(key, PCM, "audio/pcm")
-    return {
-        "key": key,
-        "format": audio_format,
-        "media_type": f"audio/{audio_format}",
-        "bytes": len(PCM),
-        "sha256": stored.sha256,
-        "sample_rate": 24_000,
-        "channels": 1,
-        "frames": FRAMES,
-        "duration_ms": round(FRAMES / 24),
-        "seed": record.request.seed,
-        "word_timestamps": None,
-    }
+    return stored_result(bench, job, PCM, record.request.response_format, FRAMES)

@@ -63,13 +63,13 @@ def start(bench: Bench, job: str) -> None:
     assert claimed.task.job == job
 
 
-def succeed(bench: Bench, job: str, audio_format: str = "pcm", body: bytes = PCM) -> None:
-    """The job as it is when its audio is stored."""
+def stored_result(bench: Bench, job: str, body: bytes, audio_format: str, frames: int) -> dict[str, Any]:
+    """Of a job whose audio, mono at 24 kHz, was just put into the store."""
     record = read_record(bench.client, job)
     assert record is not None
     key = f"audio/2026/12/01/{job}/1-1-n.{audio_format}"
     stored = bench.objects.put_once(key, body, "audio/pcm")
-    result = {
+    return {
         "key": key,
         "format": audio_format,
         "media_type": f"audio/{audio_format}",
@@ -77,11 +77,16 @@ def succeed(bench: Bench, job: str, audio_format: str = "pcm", body: bytes = PCM
         "sha256": stored.sha256,
         "sample_rate": 24_000,
         "channels": 1,
-        "frames": FRAMES,
-        "duration_ms": round(FRAMES / 24),
+        "frames": frames,
+        "duration_ms": round(frames / 24),
         "seed": record.request.seed,
         "word_timestamps": None,
     }
+
+
+def succeed(bench: Bench, job: str, audio_format: str = "pcm", body: bytes = PCM) -> None:
+    """The job as it is when its audio is stored."""
+    result = stored_result(bench, job, body, audio_format, FRAMES)
     while isinstance(claimed := bench.client.run(claim("farm/store", "w", new_id("n"), 60_000, 0)), str):
         for pool in ("hibari/prosody", "hibari/decoder", "farm/finish"):
             step = bench.client.run(claim(pool, "w", new_id("n"), 60_000, 0))

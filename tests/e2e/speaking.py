@@ -2,9 +2,12 @@
 
 import base64
 import io
+import random
 import threading
+import time
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from speechmill.models.card import ModelCard
 from speechmill.models.registry import load_stage
 from speechmill.models.stage import Chunk, Resume, Stage, StageOptions, StageTask
 
-from .harness import Farm
+from .harness import Farm, assert_same_pcm
 
 LIVE = {"stream": True, "stream_format": "audio"}
 WORKERS = {"talker": ("talker",), "codec": ("codec", "encode"), "farm": ("finish", "store", "keep")}
@@ -43,6 +46,22 @@ def heard_by_somebody_who(act: Callable[[], None], after: int, farm: Farm, asked
                 act()
     assert done.is_set()
     return bytes(made)
+
+
+def assert_each_as_alone(farm: Farm, asked: Sequence[dict[str, Any]], chance: random.Random) -> None:
+    """Requests that come and go beside each other sound as each does by itself."""
+    alone = [heard(farm, one) for one in asked]
+    pauses = [chance.uniform(0, 1) for _ in asked]
+
+    def later(one: dict[str, Any], pause_s: float) -> bytes:
+        time.sleep(pause_s)
+        return heard(farm, one)
+
+    with ThreadPoolExecutor(len(asked)) as callers:
+        together = list(callers.map(later, asked, pauses))
+    for found, wanted in zip(together, alone, strict=True):
+        assert_same_pcm(found, wanted)
+    assert len({len(one) for one in alone}) > 1
 
 
 def refusal(farm: Farm, asked: dict[str, Any]) -> tuple[int, str]:

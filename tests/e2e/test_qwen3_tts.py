@@ -3,9 +3,7 @@
 import json
 import os
 import random
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,17 @@ from speechmill.models.registry import cards
 from speechmill.models.stage import StageTask
 
 from .harness import Farm, assert_same_pcm
-from .speaking import WORKERS, data_url, heard, heard_by_somebody_who, noise, refusal, spoken_in_process, whole
+from .speaking import (
+    WORKERS,
+    assert_each_as_alone,
+    data_url,
+    heard,
+    heard_by_somebody_who,
+    noise,
+    refusal,
+    spoken_in_process,
+    whole,
+)
 from .test_incremental import rest_of, talking
 
 GOLDENS = Path(os.environ.get("SPEECHMILL_GOLDENS", Path(__file__).parents[1] / "goldens"))
@@ -107,18 +115,7 @@ def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(fa
         name, fields = kinds[number % len(kinds)]
         text = "One sentence follows another. " * (1 + number % 3)
         asked.append(body(name, text, number, DRAWN.randint(5, 40), **fields))
-    alone = [heard(farm, one) for one in asked]
-    pauses = [DRAWN.uniform(0, 1) for _ in asked]
-
-    def later(one: dict[str, Any], pause_s: float) -> bytes:
-        time.sleep(pause_s)
-        return heard(farm, one)
-
-    with ThreadPoolExecutor(len(asked)) as callers:
-        together = list(callers.map(later, asked, pauses))
-    for found, wanted in zip(together, alone, strict=True):
-        assert_same_pcm(found, wanted)
-    assert len({len(one) for one in alone}) > 1
+    assert_each_as_alone(farm, asked, DRAWN)
 
 
 def test_workers_that_are_killed_in_the_middle_change_nothing(farm: Farm) -> None:

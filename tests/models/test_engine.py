@@ -1,7 +1,7 @@
 """The engine with a small random model: what is spoken depends on nothing but the request."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -51,17 +51,24 @@ def engine_of(**options: int) -> Engine:
 
 
 def open_in(engine: Engine, slot: int, asked: Request, made: Sequence[tuple[int, ...]] = ()) -> None:
-    engine.open(slot, asked, np.array(made, np.uint16).reshape(-1, talker().codes))
+    engine.open(slot, asked, np.array(made, np.uint16).reshape(-1, engine.model.codes))
 
 
-def speak(engine: Engine, asked: Sequence[Request], joins: random.Random | None = None) -> list[Codes]:
+def speak(
+    engine: Engine,
+    asked: Sequence[Request],
+    joins: random.Random | None = None,
+    come: Callable[[Engine, int, Request], None] = open_in,
+    before_step: Callable[[set[int]], None] = lambda running: None,
+) -> list[Codes]:
     """All requests, side by side; with `joins` they come in at random steps, and a step takes some slots at random."""
     spoken: list[Codes] = [[] for _ in asked]
     waiting, running = list(range(len(asked))), set[int]()
     while waiting or running:
         while waiting and (joins is None or not running or joins.random() < 0.2):
-            open_in(engine, waiting[0], asked[waiting[0]])
+            come(engine, waiting[0], asked[waiting[0]])
             running.add(waiting.pop(0))
+        before_step(running)
         slots = sorted(running)
         if joins is not None:
             slots = joins.sample(slots, joins.randint(1, len(slots)))

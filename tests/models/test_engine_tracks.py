@@ -7,8 +7,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+import test_engine
 import torch
-from test_engine import note_preempted
+from test_engine import Codes, note_preempted, open_in
 
 from speechmill.models.common.engine.engine import Engine, EngineOptions, TooLong
 from speechmill.models.common.engine.model import Columns, Request, Vectors
@@ -18,7 +19,6 @@ from speechmill.models.qwen3_tts.talker import Talker
 torch.set_num_threads(1)
 
 PAGE = 8
-Codes = list[tuple[int, ...]]
 
 
 @cache
@@ -57,32 +57,18 @@ def engine_of(**options: int) -> Engine:
     return Engine(talker(), EngineOptions(**{"slots": 8, "page": PAGE, "pages": 100, "chunk": 2 * PAGE, **options}))
 
 
-def open_in(engine: Engine, slot: int, asked: Request, made: Sequence[tuple[int, ...]] = ()) -> None:
-    engine.open(slot, asked, np.array(made, np.uint16).reshape(-1, talker().codes))
-
-
 def speak(engine: Engine, asked: Sequence[Request], joins: random.Random | None = None) -> list[Codes]:
-    """All requests, side by side. With `joins` they come in at random steps, a step takes some of them at random, and
-    what stands beside their frames comes in pieces.
-    """
-    spoken: list[Codes] = [[] for _ in asked]
-    waiting, running = list(range(len(asked))), set[int]()
-    while waiting or running:
-        while waiting and (joins is None or not running or joins.random() < 0.3):
-            slot = waiting.pop(0)
-            running.add(slot)
-            known = joins.randint(0, len(asked[slot].beside)) if joins else len(asked[slot].beside)
-            open_in(engine, slot, replace(asked[slot], beside=asked[slot].beside[:known], complete=joins is None))
-        if joins is not None:
-            tell_more(engine, {slot: asked[slot] for slot in running}, joins)
-        slots = sorted(running) if joins is None else joins.sample(sorted(running), joins.randint(1, len(running)))
-        for frame in engine.step(slots):
-            spoken[frame.slot] += [tuple(frame.codes)] if frame.codes else []
-            if not frame.codes or len(spoken[frame.slot]) == asked[frame.slot].max_frames:
-                engine.close(frame.slot)
-                running.remove(frame.slot)
-        engine.audit()
-    return spoken
+    """As the other engine's; with `joins` what stands beside the frames comes in pieces, too."""
+    if joins is None:
+        return test_engine.speak(engine, asked)
+
+    def come(engine: Engine, slot: int, request: Request) -> None:
+        known = joins.randint(0, len(request.beside))
+        open_in(engine, slot, replace(request, beside=request.beside[:known], complete=False))
+
+    return test_engine.speak(
+        engine, asked, joins, come, lambda running: tell_more(engine, {slot: asked[slot] for slot in running}, joins)
+    )
 
 
 def tell_more(engine: Engine, running: dict[int, Request], chance: random.Random) -> None:
