@@ -214,3 +214,14 @@ def _members(server: "Redis[bytes]", key: str) -> list[bytes]:
     if kind == b"set":
         return list(server.smembers(key))
     return list(server.zrange(key, 0, -1) if kind == b"zset" else server.lrange(key, 0, -1))
+
+
+def age_queue(farm: Farm, job_class: str, count: int = 100) -> None:
+    """Have the first tasks wait since long ago."""
+    queue = farm.keys.ready(TALKER, job_class)
+    entries = farm.server.xrange(queue)
+    farm.server.delete(queue)
+    for at, (entry, fields) in enumerate(entries):
+        rid = f"{at + 1}-0" if at < count else entry
+        farm.server.xadd(queue, fields, id=rid)
+        farm.server.hset(farm.keys.task(Task.parse(fields[b"t"].decode())), "rid", rid)
