@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -53,7 +54,7 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-class _Server:
+class _Server(ABC):
     name: ClassVar[str]
 
     def __init__(self, data_dir: Path) -> None:
@@ -145,26 +146,26 @@ class _Server:
         lines = self.log.read_text(errors="replace").splitlines()[-20:]
         return "\n".join([f"the end of {self.log}:", *lines])
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> None:  # noqa: B027  one with a fixed address has nothing to do
         """Chooses an address; it stays until `stop`."""
 
-    def _release(self) -> None:
+    def _release(self) -> None:  # noqa: B027
         """Undoes `_prepare`."""
 
+    @abstractmethod
     def _clear_sockets(self) -> None:
         """Removes what a killed server left behind. Nobody can be listening: the lock is ours and the child is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _command(self) -> list[str]:
         """How this server is started."""
-        raise NotImplementedError
 
     def _environment(self) -> Mapping[str, str]:
         return {}
 
+    @abstractmethod
     def _ready(self) -> bool:
         """Whether this server answers what clients will ask."""
-        raise NotImplementedError
 
 
 class EmbeddedValkey(_Server):

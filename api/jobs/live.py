@@ -1,6 +1,7 @@
 """Answers that go on for as long as a job is worked on. A client that leaves takes nothing with it."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +22,7 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 _LONG_S = 3600.0
 
 
-class Live(Response):
+class Live(Response, ABC):
     """`tell` does the telling, from the first header on."""
 
     def __init__(self, headers: dict[str, str]) -> None:
@@ -41,9 +42,9 @@ class Live(Response):
         finally:
             await ended(self._gone)
 
+    @abstractmethod
     async def tell(self, send: Send) -> None:
-        """Everything but the last, empty piece of the body: what each kind of answer has to say for itself."""
-        raise NotImplementedError
+        """Everything but the last, empty piece of the body."""
 
     async def start(self, send: Send) -> None:
         """Send the headers."""

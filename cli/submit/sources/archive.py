@@ -16,7 +16,7 @@ _BROKEN = (
     zlib.error,
     lzma.LZMAError,
     EOFError,
-    NotImplementedError,
+    NotImplementedError,  # by zipfile, of a compression that it does not know
     RuntimeError,
     ValueError,
     LookupError,
