@@ -24,7 +24,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from speechmill.cli.bench.farm import free_port, in_process, serving
+from speechmill.cli.bench.farm import in_process, whole_farm
 from speechmill.cli.bench.load import percentile
 from speechmill.cli.bench.processes import descendants
 from speechmill.cli.bench.texts import line_text
@@ -74,13 +74,10 @@ def measure(lines: int, kill: bool, assignments: Sequence[str]) -> dict[str, Any
 
 
 def _run(folder: Path, lines: int, kill: bool, assignments: Sequence[str]) -> Found:
-    port = free_port()
-    sets = [part for assignment in assignments for part in ("--set", assignment)]
-    data = folder / "data"
-    command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", str(data), *sets]
-    source = folder / "lines.txt"
+    data, source = folder / "data", folder / "lines.txt"
     source.write_text("".join(f"{line_text(number)}\n" for number in range(lines)), encoding="utf-8")
-    with serving(command, port) as base:
+    with whole_farm(assignments, str(data)) as port:
+        base = f"http://127.0.0.1:{port}"
         first_alone, whole_alone = zip(*(_first_and_whole(base) for _ in range(PROBES)), strict=True)
         watch = _Watch(base, running_valkey(data / "valkey"))
         began = time.monotonic()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -66,6 +66,18 @@ def serving(command: list[str], port: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def whole_farm(assignments: Iterable[str], folder: str | None = None) -> Iterator[int]:
+    """`speechmill up` with these settings; answers its port. Its data lie in `folder`, else they go with it."""
+    port = free_port()
+    sets = [part for assignment in assignments for part in ("--set", assignment)]
+    with contextlib.ExitStack() as stack:
+        data = folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="speechmill-bench-"))
+        command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", data, *sets]
+        stack.enter_context(serving(command, port))
+        yield port
+
+
+@contextlib.contextmanager
 def in_process(settings: Settings, kind: str = "live") -> Iterator[Measure]:
     """`live` or `bulk`, in a process of its own: its memory and threads are not the load generator's."""
     stages = {name: override.model_dump(exclude_none=True) for name, override in settings.stages.items()}
@@ -93,11 +105,8 @@ def _wheel() -> Iterator[Measure]:
 
 @contextlib.contextmanager
 def _farm(folder: str, assignments: Sequence[str]) -> Iterator[Measure]:
-    port = free_port()
-    sets = [part for assignment in assignments for part in ("--set", assignment)]
-    command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder, *sets]
-    with serving(command, port) as base:
-        yield lambda clients, requests: measure_http(base, clients, requests)
+    with whole_farm(assignments, folder) as port:
+        yield lambda clients, requests: measure_http(f"http://127.0.0.1:{port}", clients, requests)
 
 
 def compare(levels: Sequence[int], requests: int, rounds: int, assignments: Sequence[str]) -> dict[str, Any]:

@@ -34,6 +34,11 @@ class Heard:
         self.audio_s += length_s
 
     @property
+    def waited_s(self) -> float:
+        """Since `begin`."""
+        return time.perf_counter() - self._began
+
+    @property
     def longest_gap_s(self) -> float:
         return max(self.gaps_s, default=0.0)
 

@@ -6,11 +6,9 @@ A tone stands for the model, at a pace of its own: what is measured is when text
 import asyncio
 import json
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -18,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 
-from speechmill.cli.bench.farm import free_port, serving
+from speechmill.cli.bench.farm import whole_farm
+from speechmill.cli.bench.hearing import Heard
 from speechmill.cli.bench.texts import request_text
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
-BYTES_PER_S = 48_000
 WAYS: dict[str, dict[str, Any]] = {
     "buffered": {"split_granularity": "none"},
     "by sentences": {"split_granularity": "sentence"},
@@ -31,22 +29,11 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(slots=True)
-class Heard:
+class Spoken(Heard):
     """One utterance; times count from its first word."""
 
-    began: float = field(default_factory=time.perf_counter)
-    first_s: float = 0.0
     done_s: float = 0.0
     """Until all of the audio was there."""
-    dry_s: float = 0.0
-    """Longest silence of a player that began with the first sound."""
-    audio_s: float = 0.0
-
-    def take(self, size: int) -> None:
-        now = time.perf_counter() - self.began
-        self.first_s = self.first_s or now
-        self.dry_s = max(self.dry_s, now - self.first_s - self.audio_s)
-        self.audio_s += size / BYTES_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +54,14 @@ async def _write(socket: ClientConnection, text: str, words_per_s: float) -> Non
     await socket.send('{"type": "input.done"}')
 
 
-async def _speak(port: int, way: dict[str, Any], text: str, words_per_s: float) -> Heard:
+async def _speak(port: int, way: dict[str, Any], text: str, words_per_s: float) -> Spoken:
     config = {"model": MODEL, "seed": 1, "response_format": "pcm", "stream_audio": True, **way}
     url = f"ws://127.0.0.1:{port}/v1/audio/speech/stream"
     async with connect(url, compression=None, max_size=None) as socket:
         await socket.send(json.dumps({"type": "session.config", "ack": True, **config}))
         await socket.recv()
-        heard = Heard()
+        heard = Spoken()
+        heard.begin()
         writing = asyncio.create_task(_write(socket, text, words_per_s))
         async for came in socket:
             if isinstance(came, bytes):
@@ -82,14 +70,14 @@ async def _speak(port: int, way: dict[str, Any], text: str, words_per_s: float) 
                 raise RuntimeError(said["message"])
             elif said["type"] == "session.done":
                 break
-        heard.done_s = time.perf_counter() - heard.began
+        heard.done_s = heard.waited_s
         await writing
         return heard
 
 
 async def _rounds(port: int, words_per_s: float, rounds: int) -> dict[str, Figures]:
     """The ways take turns, so that a busy machine slows all."""
-    taken: dict[str, list[Heard]] = {name: [] for name in WAYS}
+    taken: dict[str, list[Spoken]] = {name: [] for name in WAYS}
     await _speak(port, WAYS["buffered"], "Hello.", words_per_s)
     for number in range(rounds):
         for name, way in WAYS.items():
@@ -97,28 +85,25 @@ async def _rounds(port: int, words_per_s: float, rounds: int) -> dict[str, Figur
     return {name: _figures(heard) for name, heard in taken.items()}
 
 
-def _figures(heard: Sequence[Heard]) -> Figures:
+def _figures(heard: Sequence[Spoken]) -> Figures:
     return Figures(
         first_ms=median(one.first_s for one in heard) * 1000,
         done_ms=median(one.done_s for one in heard) * 1000,
-        dry_ms=median(one.dry_s for one in heard) * 1000,
+        dry_ms=median(one.longest_gap_s for one in heard) * 1000,
         audio_s=median(one.audio_s for one in heard),
     )
 
 
 def measure(words_per_s: float, rounds: int, pace: float, assignments: Sequence[str]) -> dict[str, Any]:
     """Run, print, answer the figures. `pace`: seconds that a second of audio takes to make."""
-    port = free_port()
-    sets = [f"models={json.dumps([MODEL])}", "test.stand_in=true", f"test.pace={pace}", *assignments]
-    with tempfile.TemporaryDirectory(prefix="speechmill-bench-") as folder:
-        command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder]
-        with serving([*command, *(part for one in sets for part in ("--set", one))], port):
-            figures = asyncio.run(_rounds(port, words_per_s, rounds))
+    console = Console()
+    console.print(f"{rounds} utterances in {len(WAYS)} ways")
+    with whole_farm([f"models={json.dumps([MODEL])}", "test.stand_in=true", f"test.pace={pace}", *assignments]) as port:
+        figures = asyncio.run(_rounds(port, words_per_s, rounds))
     table = Table("way", "first audio ms", "all audio ms", "longest silence ms", "audio s")
     for name, one in figures.items():
         table.add_row(name, f"{one.first_ms:.0f}", f"{one.done_ms:.0f}", f"{one.dry_ms:.0f}", f"{one.audio_s:.1f}")
-    console = Console()
     console.print(table)
-    console.print(f"{words_per_s:g} words a second, {pace:g} s for a second of audio, medians of {rounds} utterances")
+    console.print(f"{words_per_s:g} words a second; a tone for a model, {pace:g} s for a second of audio; medians")
     console.print(f"{os.cpu_count()} CPUs")
     return {name: asdict(one) for name, one in figures.items()}

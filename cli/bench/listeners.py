@@ -8,8 +8,6 @@ nothing hurts the rest.
 import asyncio
 import json
 import re
-import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 import websockets
 from rich.console import Console
 
-from speechmill.cli.bench.farm import free_port, serving
+from speechmill.cli.bench.farm import whole_farm
 from speechmill.cli.bench.hearing import Heard, ask, by_http
 from speechmill.cli.bench.load import percentile
 
@@ -122,15 +120,13 @@ async def _listen(port: int, count: int, seconds: float) -> Figures:
 
 def measure(count: int, seconds: float) -> dict[str, Any]:
     """Run, print, answer the figures."""
-    port, slots = free_port(), count + 8
+    slots = count + 8
     # chunks of one size: those of a growing schedule would come late by as much as each is longer than the one before
     stages = {f"{MODEL}/{stage}": {"slots": slots, "live_chunks": [12]} for stage in ("talker", "codec")}
     sets = [f"models={json.dumps([MODEL])}", "test.stand_in=true", "test.pace=1.0", f"stages={json.dumps(stages)}"]
     sets += [f"limits.ws_per_key={count}"]
-    with tempfile.TemporaryDirectory(prefix="speechmill-bench-") as folder:
-        command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder]
-        with serving([*command, *(part for one in sets for part in ("--set", one))], port):
-            figures = asyncio.run(_listen(port, count, seconds))
+    with whole_farm(sets) as port:
+        figures = asyncio.run(_listen(port, count, seconds))
     console = Console()
     console.print(f"{count} listeners and one that takes nothing, one API process, {seconds:g} s of audio each")
     console.print(f"complete {figures.complete}, first audio p50 {figures.first_p50_ms:.0f} ms")

@@ -7,8 +7,6 @@ heard over HTTP at the pace at which one listens.
 import asyncio
 import json
 import random
-import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from speechmill.cli.bench.farm import free_port, serving
+from speechmill.cli.bench.farm import whole_farm
 from speechmill.cli.bench.hearing import Heard, by_http
 from speechmill.cli.bench.load import percentile
 from speechmill.cli.bench.texts import line_text
@@ -73,16 +71,13 @@ def _body(text: str) -> bytes:
 
 
 def _run(scheduling: str, stage: str, apart: bool, texts: list[str], pauses_s: list[float]) -> Figures:
-    port = free_port()
     sets = [f"models={json.dumps([MODEL])}", "test.stand_in=true", f"worker.scheduling={scheduling}"]
     sets.append(f"test.costs={json.dumps({stage: [STEP_S, SLOT_S]})}")
     sets.append(f"stages={json.dumps({f'{MODEL}/codec': {'live_chunks': [3]}})}")
     processes = [["talker"], ["codec"], ["farm"]] if apart else [["models"], ["farm"]]
     sets.append(f"workers={json.dumps([{'stages': stages} for stages in processes])}")
-    with tempfile.TemporaryDirectory(prefix="speechmill-bench-") as folder:
-        command = [sys.executable, "-m", "speechmill.cli.main", "up", "--port", str(port), "--data-dir", folder]
-        with serving([*command, *(part for one in sets for part in ("--set", one))], port):
-            heard, took_s = asyncio.run(_listen(port, texts, pauses_s))
+    with whole_farm(sets) as port:
+        heard, took_s = asyncio.run(_listen(port, texts, pauses_s))
     return _figures(scheduling, heard, took_s)
 
 
@@ -110,20 +105,25 @@ def measure(stage: str, seconds: float, factor: float, apart: bool) -> list[dict
     while sum(pauses_s) < seconds:
         texts.append(_text(len(texts)))
         pauses_s.append(chance.expovariate(factor * AUDIO_PER_S / (S_PER_CHAR * len(texts[-1]))))
-    figures = [_run(scheduling, stage, apart, texts, pauses_s) for scheduling in ("arrival", "deadline")]
-    _show(figures, stage, seconds, factor)
+    console, figures = Console(), list[Figures]()
+    for scheduling in ("arrival", "deadline"):
+        console.print(f"{len(texts)} streams by {scheduling}, in about {factor * seconds:.0f} s")
+        figures.append(_run(scheduling, stage, apart, texts, pauses_s))
+    _show(console, figures, stage, seconds, factor)
     return [asdict(one) for one in figures]
 
 
-def _show(figures: list[Figures], stage: str, seconds: float, factor: float) -> None:
-    table = Table("by", "asked", "whole", "with gaps", "in gaps", "gap p99", "first p50", "first p95", "audio s/s")
+def _show(console: Console, figures: list[Figures], stage: str, seconds: float, factor: float) -> None:
+    table = Table()
+    table.add_column("by", no_wrap=True)
+    for name in ("asked", "heard out", "with gaps", "in gaps", "gap p99", "first p50", "first p95", "audio s/s"):
+        table.add_column(name)
     for one in figures:
         shares = (f"{one.with_gaps:.1%}", f"{one.in_gaps:.1%}", f"{one.gap_p99_ms:.0f} ms")
         first = (f"{one.first_p50_s:.1f} s", f"{one.first_p95_s:.1f} s")
         table.add_row(one.scheduling, str(one.asked), str(one.complete), *shares, *first, f"{one.audio_per_s:.1f}")
-    console = Console()
     console.print(table)
     console.print(
-        f"{stage}: a step takes {STEP_S * 1000:g} ms and {SLOT_S * 1000:g} ms for each stream, of which it makes"
-        f" {PIECE_S:g} s; for {seconds:g} s {factor:g} times as much is asked for as it can make"
+        f"a tone for a model, whose {stage} takes {STEP_S * 1000:g} ms for a step and {SLOT_S * 1000:g} ms for each"
+        f" stream, of which it makes {PIECE_S:g} s; for {seconds:g} s {factor:g} times as much is asked for as it can"
     )
