@@ -31,6 +31,14 @@ def print_json(record: Any) -> None:
     print(json.dumps(record, ensure_ascii=False), flush=True)
 
 
+def show_deleted(name: str, told: Any, as_json: bool) -> None:
+    """`told`: the farm's answer."""
+    if as_json:
+        print_json(told)
+    else:
+        sys.stderr.write(f"deleted {name}\n")
+
+
 def _print_table(records: Iterable[Any], columns: Columns) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -10,7 +10,7 @@ import typer
 
 from speechmill.cli import listen
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
-from speechmill.cli.tables import print_json
+from speechmill.cli.tables import show_deleted
 
 app = typer.Typer(help="Webhooks: who is told of events, and a server to try it with.", no_args_is_help=True)
 app.command("listen")(listen.listen)
@@ -51,10 +51,7 @@ def delete(endpoint: EndpointId, url: Url = HERE, key: Key = "", as_json: AsJson
     """Stop telling an endpoint."""
     with Remote(url, key) as farm:
         told = farm.told("DELETE", _path(endpoint))
-    if as_json:
-        print_json(told)
-    else:
-        sys.stderr.write(f"deleted {endpoint}\n")
+    show_deleted(endpoint, told, as_json)
 
 
 @app.command("test")

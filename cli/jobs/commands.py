@@ -1,6 +1,5 @@
 """`speechmill jobs`: list, show, watch, cancel, retry, fetch and delete."""
 
-import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from speechmill.cli.jobs.fetch import fetch
 from speechmill.cli.jobs.places import JOBS, Ids, is_group, path_of
 from speechmill.cli.jobs.watch import watch
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
-from speechmill.cli.tables import Columns, moment, print_json, show_fields, show_table
+from speechmill.cli.tables import Columns, moment, print_json, show_deleted, show_fields, show_table
 
 app = typer.Typer(help="Jobs of a farm, and groups of them.", no_args_is_help=True)
 app.command("watch")(watch)
@@ -118,10 +117,7 @@ def remove(
             if is_group(name):
                 raise typer.BadParameter(f"{name} is a group: `speechmill jobs list --group` names its jobs")
             told = farm.told("DELETE", path_of(name), params={"force": str(force).lower()})
-            if as_json:
-                print_json(told)
-            else:
-                sys.stderr.write(f"deleted {name}\n")
+            show_deleted(name, told, as_json)
 
 
 def _tell(record: dict[str, Any], as_json: bool) -> None:

@@ -1,6 +1,5 @@
 """`speechmill voices`: voices of a farm, and those of one's own."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -9,7 +8,7 @@ import typer
 
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
 from speechmill.cli.say import say
-from speechmill.cli.tables import Columns, moment, print_json, show_table
+from speechmill.cli.tables import Columns, moment, print_json, show_deleted, show_table
 
 app = typer.Typer(help="Voices: list, add, delete, hear; compute and blend them beforehand.", no_args_is_help=True)
 VOICES = "/v1/audio/voices"
@@ -71,10 +70,7 @@ def remove(
     with Remote(url, key) as farm:
         for name in names:
             told = farm.told("DELETE", f"{VOICES}/{quote(name, safe='')}")
-            if as_json:
-                print_json(told)
-            else:
-                sys.stderr.write(f"deleted {name}\n")
+            show_deleted(name, told, as_json)
 
 
 @app.command("say")
