@@ -50,17 +50,18 @@ def encode_stage(options: StageOptions) -> EncodeStage:
 
 def _planner(codec_hz: int, speaker: SpeakerEncoder) -> Callable[[StageTask, Sound], Plan]:
     def plan(task: StageTask, sound: Sound) -> Plan:
-        """Both encoders hear the recording resampled once, from the rate that it came at."""
+        """Each encoder hears the recording at its rate, resampled once from the one that it came at."""
         mode = task.params.get("mode")
         if mode not in (IN_CONTEXT, TIMBRE):
             raise ValueError(f"mode {mode!r} is neither {IN_CONTEXT} nor {TIMBRE}")
         seconds = len(sound.samples) / sound.rate_hz
         if seconds > LONGEST_S:
             raise ValueError(f"the recording is longer than {LONGEST_S} seconds")
-        voiced = resample(sound.samples, sound.rate_hz, speaker.sample_rate, KAISER)
+        rates_hz = {speaker.sample_rate, *([codec_hz] if mode == IN_CONTEXT else [])}
+        at = {hz: resample(sound.samples, sound.rate_hz, hz, KAISER) for hz in rates_hz}
+        voiced, spoken = at[speaker.sample_rate], at[codec_hz] if mode == IN_CONTEXT else torch.empty(0)
         if len(voiced) < speaker.shortest:
             raise ValueError(f"the recording is shorter than {speaker.shortest / speaker.sample_rate:.2f} seconds")
-        spoken = resample(sound.samples, sound.rate_hz, codec_hz, KAISER) if mode == IN_CONTEXT else torch.empty(0)
         return Plan(spoken, lambda codes: pack(Reference(speaker(voiced).numpy(), _taken(codes))))
 
     return plan
