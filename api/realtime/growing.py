@@ -12,7 +12,7 @@ _SPOKEN = re.compile(r"[^\W_]")
 
 
 class Growing:
-    """One utterance after the other. A unit holds what the model can speak at once; `begin` makes the next one.
+    """Texts whose units are spoken while they come, each as much as the model can speak at once; `begin` makes one.
 
     An utterance that cannot go on fails with the unit that it is at; what follows of it is left out.
     """
@@ -26,7 +26,6 @@ class Growing:
         self.forget()
 
     def forget(self) -> None:
-        """The next text begins another utterance."""
         self._said = ""
         self._text = ""
         """From the beginning of the unit."""
@@ -36,8 +35,11 @@ class Growing:
         self._begun = self._failed = False
 
     @property
+    def chars(self) -> int:
+        return len(self._text) - self._passed
+
+    @property
     def pending(self) -> bool:
-        """Whether an utterance has begun."""
         return bool(self._said.strip())
 
     def feed(self, text: str) -> None:
@@ -52,7 +54,6 @@ class Growing:
         self._pass_on(whole=False)
 
     def flush(self) -> None:
-        """The utterance is complete."""
         if not self._has_failed():
             self._pass_on(whole=True)
         self.forget()

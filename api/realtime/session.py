@@ -13,6 +13,7 @@ from speechmill.api.realtime.open_unit import OpenUnit
 from speechmill.api.realtime.playout import Done, Playout
 from speechmill.api.realtime.session_config import Desk, SessionConfig, read_config
 from speechmill.api.realtime.splitter import Splitter
+from speechmill.api.realtime.texts import Split, Texts
 from speechmill.api.realtime.unit import FAILURES, Unit
 from speechmill.infra.keys import new_id
 from speechmill.infra.segments import clean
@@ -48,9 +49,7 @@ class Session:
         self._desk = desk
         self._playout = Playout(channel.send)
         self._config: SessionConfig
-        self._splitter = Splitter("none")
-        self._growing: Growing | None = None
-        """In place of the splitter, where utterances are begun before their text is complete."""
+        self._texts: Texts = Split(Splitter("none"), self._speak)
         self._utterance = 0
         self._sentences = 0
 
@@ -144,15 +143,13 @@ class Session:
     @property
     def _open(self) -> bool:
         """Whether there is an utterance that has begun and not been flushed."""
-        pending = self._growing.pending if self._growing is not None else self._splitter.pending
-        return self._sentences > 0 or pending
+        return self._sentences > 0 or self._texts.pending
 
     async def _configure(self, message: dict[str, Any]) -> None:
         if self._open:
             raise ApiError(409, "session_busy", "text is pending: send input.done before another session.config")
         self._config = config = await read_config(message, self._desk)
-        self._splitter = Splitter(config.granularity)
-        self._growing = Growing(config.order, self._begin_unit) if config.incremental else None
+        self._texts = self._texts_for(config)
         if config.ack:
             wanted = config.order
             told = {"session_id": new_id("sess"), "model": wanted.card.id, "voice": wanted.voice}
@@ -164,31 +161,27 @@ class Session:
         if not isinstance(text, str):
             raise ApiError(400, "invalid_type", "text must be a string", "text")
         self._check_backlog(len(text))
-        if self._growing is not None:
-            self._growing.feed(clean(text))
-        else:
-            self._speak(self._splitter.feed(clean(text)))
+        self._texts.feed(clean(text))
 
     def _flush(self) -> None:
         self._check_backlog(0)
-        if self._growing is not None:
-            self._growing.flush()
-        else:
-            self._speak(self._splitter.flush())
+        self._texts.flush()
         self._end_utterance()
 
     def _cancel(self) -> None:
         was_open = self._open
-        self._splitter.flush()
-        if self._growing is not None:
-            self._growing.forget()
+        self._texts.forget()
         if was_open:
             self._end_utterance()
         self._playout.cancel()
 
-    def _speak(self, texts: list[str]) -> None:
-        for text in texts:
-            self._add(Unit(self._desk, self._config, self._utterance, self._sentences, text))
+    def _texts_for(self, config: SessionConfig) -> Texts:
+        if config.incremental:
+            return Growing(config.order, self._begin_unit)
+        return Split(Splitter(config.granularity), self._speak)
+
+    def _speak(self, text: str) -> None:
+        self._add(Unit(self._desk, self._config, self._utterance, self._sentences, text))
 
     def _begin_unit(self) -> OpenUnit:
         return self._add(OpenUnit(self._desk, self._config, self._utterance, self._sentences))
@@ -203,7 +196,7 @@ class Session:
         self._utterance, self._sentences = self._utterance + 1, 0
 
     def _check_backlog(self, chars: int) -> None:
-        if self._playout.backlog + self._splitter.chars + chars > BACKLOG_CHARS:
+        if self._playout.backlog + self._texts.chars + chars > BACKLOG_CHARS:
             message = f"more than {BACKLOG_CHARS} characters wait to be spoken; this message is left out"
             raise ApiError(400, "input_too_long", message)
 
