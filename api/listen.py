@@ -6,10 +6,12 @@ left the log it reads from the spilled objects, or from the stored result where 
 
 import asyncio
 import contextlib
+import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
@@ -20,7 +22,7 @@ from speechmill.infra.client import BLOCK_MS, UNAVAILABLE, AsyncClient, read_ent
 from speechmill.infra.errors import StoreUnavailable
 from speechmill.infra.jobs import TERMINAL, JobRecord, parse_record
 from speechmill.infra.keys import LogRef, Task, new_id
-from speechmill.infra.messages import LogChunk
+from speechmill.infra.messages import LogChunk, finish_reason
 from speechmill.infra.objects import ObjectMissing, ObjectStore
 from speechmill.infra.protocol import Hole, LogReader, follow, keep, poke, unfollow
 from speechmill.infra.spill import Spill
@@ -191,7 +193,7 @@ class Listener:
         """What comes next, if anything does for a while. Servers that are away cost time: what is missed is read."""
         chunks: list[LogChunk] = []
         if self._stored is not None:
-            return await self._read_or_wait(self._from_result)
+            return await self._read_or_wait(partial(self._from_result, self._stored))
         try:
             for fields in await self._hints.take(SILENCE_S):
                 chunks += self._reader.hint(fields)
@@ -257,25 +259,26 @@ class Listener:
             raise self._expired()
         if record.result["format"] in LOSSLESS:
             self._stored = StoredSound(self._listening.objects, record.result)
-            return await self._from_result()
+            return await self._from_result(self._stored)
         wanted, frames = self._reader.position, int(record.result["frames"])
         piece = await self._in_store(self._listening.spill.read, self._source, wanted) if wanted < frames else None
         if piece is not None:
             return self._reader.spilled(*piece)
         if wanted < frames:
             raise self._expired()
-        return self._end(frames)
+        return self._end(record.result)
 
-    async def _from_result(self) -> list[LogChunk]:
-        assert self._stored is not None
+    async def _from_result(self, stored: StoredSound) -> list[LogChunk]:
         try:
-            pcm = await self._in_store(self._stored.read, self._reader.position)
+            pcm = await self._in_store(stored.read, self._reader.position)
         except ObjectMissing:
             raise self._expired() from None
-        return self._reader.spilled(self._reader.position, pcm) if pcm else self._end(self._stored.frames)
+        return self._reader.spilled(self._reader.position, pcm) if pcm else self._end(stored.result)
 
-    def _end(self, frames: int) -> list[LogChunk]:
-        return self._reader.hint({b"e": b"%d" % min(frames, self._reader.position), b"t": b'{"frames":%d}' % frames})
+    def _end(self, result: Mapping[str, Any]) -> list[LogChunk]:
+        frames = int(result["frames"])
+        trailer = json.dumps({"frames": frames, "finish_reason": finish_reason(result)}).encode()
+        return self._reader.hint({b"e": b"%d" % min(frames, self._reader.position), b"t": trailer})
 
     async def _in_store(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._listening.threads, work, *arguments)

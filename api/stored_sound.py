@@ -21,7 +21,7 @@ class StoredSound:
         """`result`: the record of one in a format of `LOSSLESS`."""
         self.frames = int(result["frames"])
         self._objects = objects
-        self._result = result
+        self.result = result
         self._frame_bytes = 2 * int(result["channels"])
         self._decoded: BinaryIO | None = None
 
@@ -31,12 +31,12 @@ class StoredSound:
             return b""
         start = position * self._frame_bytes
         end = min(start + READ_BYTES // self._frame_bytes * self._frame_bytes, self.frames * self._frame_bytes)
-        if self._result["format"] == "flac":
+        if self.result["format"] == "flac":
             file = self._decoded = self._decoded or self._decode()
             file.seek(start)
             return file.read(end - start)
-        head = int(self._result["bytes"]) - self.frames * self._frame_bytes  # nothing follows the samples
-        return self._objects.read_range(self._result["key"], head + start, head + end)
+        head = int(self.result["bytes"]) - self.frames * self._frame_bytes  # nothing follows the samples
+        return self._objects.read_range(self.result["key"], head + start, head + end)
 
     def close(self) -> None:
         """Nothing is read any more."""
@@ -46,7 +46,7 @@ class StoredSound:
     def _decode(self) -> BinaryIO:
         pcm = cast(BinaryIO, tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  closed by `close`
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as file:
-            for piece in self._objects.get(self._result["key"]):
+            for piece in self._objects.get(self.result["key"]):
                 file.write(piece)
             file.seek(0)
             with av.open(cast(BinaryIO, file), "r", format="flac") as container:

@@ -237,6 +237,11 @@ class LogChunk:
     trailer: Mapping[str, Any] | None = None
 
 
+def finish_reason(facts: Mapping[str, Any]) -> str:
+    """Of a log's trailer, or of a job's result: `stop`, or `length` where a limit came before the text's end."""
+    return str(facts.get("finish_reason", "stop"))
+
+
 def encode_marks(marks: tuple[WordMark, ...]) -> str:
     return json.dumps([[m.word, m.start, m.end] for m in marks], ensure_ascii=False) if marks else ""
 

@@ -61,6 +61,8 @@ class PrecomputedVoice:
     """Object with the safetensors file; the key stands for its content."""
     dim: int = 0
     """Of its speaker embedding; 0 where the family has none. Only models of the same width can use it."""
+    frames: int = 0
+    """Of the recording that a model hears, if it hears one."""
 
 
 class _Refused(Exception):
@@ -170,8 +172,10 @@ def _voice(
         _check(tensor, tensors[tensor], widths)
     key = f"precomputed/{hashlib.sha256(payload).hexdigest()}.safetensors"
     objects.put_once(key, payload, "application/octet-stream")
-    dim = tensors["speaker_embedding"].size if "speaker_embedding" in _MODES[family][mode] else 0
-    return PrecomputedVoice(name.strip(), family, mode, ref_text.strip(), key, dim)
+    needed = _MODES[family][mode]
+    dim = tensors["speaker_embedding"].size if "speaker_embedding" in needed else 0
+    frames = max((len(tensors[tensor]) for tensor in needed if tensor in _SHAPES), default=0)
+    return PrecomputedVoice(name.strip(), family, mode, ref_text.strip(), key, dim, frames)
 
 
 def _mode(given: Any, family: str, tensors: Mapping[str, NDArray[Any]]) -> str:

@@ -94,6 +94,8 @@ class Chunk:
     marks: tuple[Mark, ...] = ()
     final: bool = False
     """Nothing follows. The chunk itself may be empty."""
+    trailer: Mapping[str, object] = field(default_factory=dict)
+    """What the log's end says of all of it; only with `final`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ class Emission:
     final: bool = False
     """Nothing follows: the slot's work is done."""
     trailer: Mapping[str, object] = field(default_factory=dict)
-    """Facts about the whole log, stored with its end; only with `final`."""
+    """Facts about the whole log, stored with its end; only with `final`. What the input's end says goes along, so that
+    `finish_reason` (`stop`, or `length` where a limit came before the end) reaches who hears the job.
+    """
 
 
 class CannotLoad(ValueError):

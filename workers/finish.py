@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from speechmill.infra.messages import SpeechRequest
+from speechmill.infra.messages import SpeechRequest, finish_reason
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, SlotFailed, StageTask
 from speechmill.workers.filters import Filters
 
@@ -40,9 +40,11 @@ class Cursor:
 
     segment: int = 0
     began: int = 0
+    reason: str = "stop"
+    """`length` once a segment has ended so."""
 
     def encode(self) -> bytes:
-        return json.dumps([self.segment, self.began]).encode()
+        return json.dumps([self.segment, self.began, self.reason]).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> "Cursor":
@@ -67,6 +69,14 @@ class _Joint:
         request = self.task.request
         return Filters(self.task.native_rate, request.sample_rate, request.channels, request.stretch)
 
+    @property
+    def complete(self) -> bool:
+        """Whether all segments are in `out`; so it is where a predecessor could not say so any more."""
+        return self.cursor.segment == self.task.segments
+
+    def end(self) -> Joined:
+        return self._emission(b"", self.cursor, final=True)
+
     def take(self, chunk: Chunk) -> Joined | None:
         """Pass one chunk of the open segment through the filters. Marks are placed in `out`'s samples."""
         filters, frame = self._filters, 2 * self.task.request.channels
@@ -80,7 +90,7 @@ class _Joint:
         self._made += len(pcm) // frame
         if not chunk.final:
             return self._emission(fresh, self.cursor, final=False) if fresh else None
-        return self._next_segment(fresh)
+        return self._next_segment(fresh, finish_reason(chunk.trailer))
 
     def _place(self, mark: Mark) -> Mark:
         began, scale = self.cursor.began, self._filters.scale
@@ -93,10 +103,12 @@ class _Joint:
         request = self.task.request
         return bytes(request.silence_ms * request.sample_rate // 1000 * 2 * request.channels)
 
-    def _next_segment(self, fresh: bytes) -> Joined:
-        self.cursor = Cursor(self.cursor.segment + 1, self.cursor.began + self._made)
+    def _next_segment(self, fresh: bytes, reason: str) -> Joined:
+        """`reason`: how the segment ended."""
+        told = self.cursor.reason if reason == "stop" else reason
+        self.cursor = Cursor(self.cursor.segment + 1, self.cursor.began + self._made, told)
         self._filters, self._made = self._fresh(), 0
-        return self._emission(fresh, self.cursor, final=self.cursor.segment == self.task.segments)
+        return self._emission(fresh, self.cursor, final=self.complete)
 
     def _emission(self, fresh: bytes, cursor: Cursor, final: bool) -> Joined:
         frames = len(fresh) // (2 * self.task.request.channels)
@@ -110,7 +122,7 @@ class _Joint:
             marks=marks,
             cursor=cursor.encode(),
             final=final,
-            trailer={"frames": self.out_end} if final else {},
+            trailer={"frames": self.out_end, "finish_reason": cursor.reason} if final else {},
             joined=cursor.segment,
         )
 
@@ -132,12 +144,16 @@ class Finish:
         self._joints[slot].inbox.append(chunk)
 
     def runnable(self, slot: int) -> bool:
-        return bool(self._joints[slot].inbox)
+        joint = self._joints[slot]
+        return bool(joint.inbox) or joint.complete
 
     def step(self, slots: Sequence[int]) -> list[Emission]:
         emissions: list[Emission] = []
         for slot in slots:
             joint = self._joints[slot]
+            if joint.complete:
+                emissions.append(replace(joint.end(), slot=slot))
+                continue
             chunks, joint.inbox = joint.inbox, []
             fresh = [replace(made, slot=slot) for made in map(joint.take, chunks) if made is not None]
             if fresh and fresh[-1].final and not joint.out_end:

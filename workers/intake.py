@@ -329,7 +329,7 @@ class Intake:
             work.last_input = time.monotonic()
             marks = tuple(Mark(mark.word, mark.start, mark.end) for mark in chunk.marks)
             final = chunk.trailer is not None
-            self._loop.put(Feed(work, Chunk(chunk.start, chunk.end, chunk.payload, marks, final)))
+            self._loop.put(Feed(work, Chunk(chunk.start, chunk.end, chunk.payload, marks, final, chunk.trailer or {})))
             if final:
                 self._input_ended(work)
 

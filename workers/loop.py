@@ -11,6 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from speechmill.configs.settings import Scheduling
 from speechmill.models.stage import Chunk, Emission, SlotFailed
@@ -113,6 +114,7 @@ class Loop:
 
     def _feed(self, runner: Runner, event: Feed) -> None:
         if event.work.slot >= 0:
+            event.work.trailer = event.chunk.trailer
             with self._blamed(runner, event.work):
                 runner.stage.feed(event.work.slot, event.chunk)
 
@@ -163,6 +165,7 @@ class Loop:
         work.last_made = time.monotonic()
         work.pending += 1
         if emission.final:
+            emission = replace(emission, trailer={**work.trailer, **emission.trailer})
             self._leave(runner, work)
         chunk = Chunk(start, work.made, emission.payload, emission.marks)
         handed_over = emission.frames > 0 and self.hand_over(work, chunk)

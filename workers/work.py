@@ -38,6 +38,8 @@ class Work:
     crc: int = 0
     made: int = 0
     """Own log's end as far as it is computed (compute)."""
+    trailer: Mapping[str, object] = field(default_factory=dict)
+    """What the end of its input says; it stands in the end of its own log too (compute)."""
     last_made: float = 0.0
     """When that last moved (compute)."""
     pending: int = 0

@@ -103,8 +103,8 @@ class Cors:
         "X-API-Key, xi-api-key"
     )
     exposed = (
-        "X-Request-Id, X-Sample-Rate, X-Channels, X-Sample-Format, X-Audio-Duration-Ms, X-Job-Id, X-Model, "
-        "X-Voice, X-Seed, X-Ignored-Params, X-Word-Timestamps, X-Word-Timestamps-Omitted, "
+        "X-Request-Id, X-Sample-Rate, X-Channels, X-Sample-Format, X-Audio-Duration-Ms, X-Finish-Reason, X-Job-Id, "
+        "X-Model, X-Voice, X-Seed, X-Ignored-Params, X-Word-Timestamps, X-Word-Timestamps-Omitted, "
         "x-vllm-omni-input-tokens, x-vllm-omni-output-tokens, x-vllm-omni-total-tokens, "
         "x-vllm-omni-input-text-tokens, x-vllm-omni-input-audio-tokens, X-Start-Frame, Server-Timing, ETag, "
         "Location, Content-Range, Idempotent-Replayed, Retry-After, retry-after-ms, x-should-retry, "

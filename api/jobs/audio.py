@@ -14,6 +14,7 @@ from speechmill.api.http.ranges import parse_range, stored_bytes
 from speechmill.api.jobs.find import find_job, finished
 from speechmill.api.jobs.shown import PATH, filename, is_gone, sign
 from speechmill.infra.jobs import JobRecord
+from speechmill.infra.messages import finish_reason
 from speechmill.infra.objects import ObjectMissing, attachment
 
 router = APIRouter(tags=["jobs"])
@@ -47,6 +48,7 @@ async def audio(
         "X-Sample-Rate": str(result["sample_rate"]),
         "X-Channels": str(result["channels"]),
         "X-Audio-Duration-Ms": str(result["duration_ms"]),
+        "X-Finish-Reason": finish_reason(result),
     }
     if is_known(request.headers.get("if-none-match"), result["sha256"]):
         return Response(status_code=304, headers=headers)

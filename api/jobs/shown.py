@@ -11,6 +11,7 @@ from speechmill.api.farm import FarmState
 from speechmill.infra.encode import EXTENSIONS, AudioFormat
 from speechmill.infra.jobs import JobRecord
 from speechmill.infra.keys import Task
+from speechmill.infra.messages import finish_reason
 
 PATH = "/v1/audio/jobs"
 PRESIGN_S = 900
@@ -167,6 +168,7 @@ def show_result(record: JobRecord, url: str | None) -> dict[str, Any]:
     names = ("format", "media_type", "bytes", "sha256", "sample_rate", "channels", "duration_ms", "seed")
     return {
         **{name: record.result[name] for name in names},
+        "finish_reason": finish_reason(record.result),
         "usage": record.details.usage(record.result["frames"] / record.result["sample_rate"]),
         "word_timestamps": record.result["word_timestamps"],
         "url": url,

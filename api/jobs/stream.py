@@ -7,7 +7,7 @@ import asyncio
 import base64
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -29,7 +29,7 @@ from speechmill.api.speech.sse import KEEP_ALIVE_S, pieces_of, send_event, send_
 from speechmill.infra.encode import MEDIA_TYPES, wav_header
 from speechmill.infra.jobs import JobRecord
 from speechmill.infra.keys import out_log
-from speechmill.infra.messages import LogChunk
+from speechmill.infra.messages import LogChunk, finish_reason
 
 router = APIRouter(tags=["jobs"])
 MOST_FRAMES = 1 << 48
@@ -187,16 +187,17 @@ class _Events(_Stream):
         await self.start(send)
         try:
             async with self.chunks() as chunks:
-                await self._all(chunks, send)
+                trailer = await self._all(chunks, send)
         except ApiError as error:
             told = error_object(await self.refusal(error))
             if self._deltas:
                 told |= {"partial_audio": True, "action": "discard"}
             await send_event(send, {"type": "speech.audio.error", "error": told})
             return
-        await send_event(send, self._done())
+        await send_event(send, self._done(trailer))
 
-    async def _all(self, chunks: AsyncIterator[LogChunk], send: Send) -> None:
+    async def _all(self, chunks: AsyncIterator[LogChunk], send: Send) -> Mapping[str, Any]:
+        """Answers what the audio's end says of it."""
         news = changes(self.farm, self.record)
         await send_status(self.farm, await anext(news), send)
         coming: asyncio.Future[Any] = asyncio.ensure_future(anext(chunks))
@@ -215,7 +216,7 @@ class _Events(_Stream):
                     self.check(chunk)
                     await self._delta(chunk, send)
                     if chunk.trailer is not None:
-                        return
+                        return dict(chunk.trailer)
                     coming = asyncio.ensure_future(anext(chunks))
         finally:
             await ended(coming)
@@ -235,7 +236,7 @@ class _Events(_Stream):
             }
             await send_event(send, delta, str(self._frames))
 
-    def _done(self) -> dict[str, Any]:
+    def _done(self, trailer: Mapping[str, Any]) -> dict[str, Any]:
         seconds = self._frames / self.record.request.sample_rate
         return {
             "type": "speech.audio.done",
@@ -243,4 +244,5 @@ class _Events(_Stream):
             "duration_ms": round(seconds * 1000),
             "job_id": self.record.job,
             "seed": self.record.request.seed,
+            "finish_reason": finish_reason(trailer),
         }

@@ -48,7 +48,8 @@ After a config with `ack`. |
 | `audio.cancelled` | both indices, `sent_ms`, `reason` | The unit was cut off by `input.cancel`. |
 | `error` | `message`, `code`, `param`; in a unit both indices; after audio `partial_audio`, `action` | \
 Something is wrong. Only before the first config and at a timeout does it end the connection. |
-| `audio.done` | both indices, `total_bytes`, `duration_ms`, `error` | The unit is over; each `audio.start` has one. |
+| `audio.done` | both indices, `total_bytes`, `duration_ms`, `error`; `finish_reason` | \
+The unit is over; each `audio.start` has one. |
 | `session.done` | `utterance_index`, `total_sentences`; `cancelled` | The utterance is over. |
 
 ### session.config

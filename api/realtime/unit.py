@@ -119,7 +119,9 @@ class Unit:
         self._observe(status)
         self.spoken = True
         failed = status not in (200, 499)
-        facts = {"total_bytes": self._bytes, "error": failed, "duration_ms": self._ms(self._frames)}
+        facts: dict[str, Any] = {"total_bytes": self._bytes, "error": failed, "duration_ms": self._ms(self._frames)}
+        if self._call is not None and self._call.done:
+            facts["finish_reason"] = self._call.finish_reason
         await self._tell(send, self._message("audio.done", **facts))
 
     async def _tell(self, send: Send, message: dict[str, Any]) -> None:

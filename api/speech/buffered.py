@@ -79,6 +79,7 @@ def _facts(call: SpeechCall, frames: int, marks: Sequence[WordMark]) -> dict[str
     counts = usage | {f"input_{name}": count for name, count in details.items()}
     facts = {f"x-vllm-omni-{name.replace('_', '-')}": str(count) for name, count in counts.items()}
     facts["X-Audio-Duration-Ms"] = str(round(frames * 1000 / rate))
+    facts["X-Finish-Reason"] = call.finish_reason
     facts["Server-Timing"] = _server_timing(call.timing)
     return facts | (_word_timestamps(marks, rate) if call.order.word_timestamps else {})
 

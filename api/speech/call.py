@@ -23,7 +23,7 @@ from speechmill.api.speech.submission import Refused, details_of, submit_order
 from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES
 from speechmill.infra.jobs import parse_record
 from speechmill.infra.keys import new_id, out_log
-from speechmill.infra.messages import LogChunk, problem
+from speechmill.infra.messages import LogChunk, finish_reason, problem
 from speechmill.infra.open_text import HOLD_S, TextWriter
 from speechmill.infra.protocol import Call, complete_text
 
@@ -71,6 +71,8 @@ class SpeechCall:
         self.job = new_id("job")
         self.timing = Timing()
         self.done = False
+        self.finish_reason = ""
+        """`stop` or `length`, once it is done."""
         self.allowance = Allowance(farm, caller, self.job, wanted.chars)
         self._route = route
         self._caller = caller
@@ -208,7 +210,8 @@ class SpeechCall:
     def _note(self, chunk: LogChunk) -> LogChunk:
         if chunk.payload:
             self.timing.note((chunk.end - chunk.start) / self.order.request.sample_rate)
-        self.done = self.done or chunk.trailer is not None
+        if chunk.trailer is not None:
+            self.done, self.finish_reason = True, finish_reason(chunk.trailer)
         return chunk
 
     def _late(self, at_deadline: bool) -> ApiError:

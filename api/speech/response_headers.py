@@ -19,6 +19,9 @@ HEADERS = {
     "X-Sample-Format": _header("Only of `pcm` and `wav`.", "s16le"),
     "X-Ignored-Params": _header("Fields of the request that were left out of account, if any.", "temperature"),
     "X-Audio-Duration-Ms": _header("How long the audio is. Only of whole files.", 1640),
+    "X-Finish-Reason": _header(
+        "`stop`, or `length` where the model was cut off by a limit. Only of whole files.", "stop"
+    ),
     "X-Word-Timestamps": _header(
         "When each word is spoken, as JSON. Only of whole files, with `word_timestamps`.",
         '[{"word":"Hello.","start_ms":0,"end_ms":480}]',

@@ -1,5 +1,6 @@
 """Who speaks: a voice by name, a reference recording, or a vector (speech_api §1.1 to §1.3)."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,7 +79,8 @@ def _precomputed(record: PrecomputedVoice, card: ModelCard, transcript: str | No
     if mode == IN_CONTEXT_MODE and not words:
         raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the voice's sample", "ref_text")
     params = {"voice_mode": mode, **({"ref_text": words} if words else {})}
-    return Speaker(record.name, record.name, params, {"features": record.payload_key})
+    frames = 0 if mode == VECTOR_MODE else record.frames
+    return Speaker(record.name, record.name, params, {"features": record.payload_key}, frames)
 
 
 async def _uploaded(
@@ -195,7 +197,7 @@ async def _cloned(
     mode = _mode(body, card.encode, transcript, by_timbre) if card.encode else ""
     assets = await reference_assets(farm, caller, card, clip.key, clip.sha256, mode)
     heard = bool(transcript) and not by_timbre
-    frames = round(clip.seconds * card.stages[0].rate) if heard else 0
+    frames = math.ceil(round(clip.seconds * card.stages[0].rate, 3)) if heard else 0
     return Speaker(params=params, assets=assets, frames=frames)
 
 

@@ -116,6 +116,7 @@ class SpeechEvents(Response):
             "duration_ms": round(self._frames * 1000 / call.order.request.sample_rate),
             "job_id": call.job,
             "seed": call.order.request.seed,
+            "finish_reason": call.finish_reason,
         }
 
 

@@ -41,7 +41,9 @@ def add(
     name: Annotated[str, typer.Argument(help="What to call it; a voice of that name is replaced.")],
     recording: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="1 to 30 seconds of one speaker.")],
     consent: Annotated[str, typer.Option(help="Who agreed to it, or the id of a recorded consent.")],
-    ref_text: Annotated[str, typer.Option(help="What is said in the recording; some models need it.")] = "",
+    ref_text: Annotated[
+        str, typer.Option(help="What is said in the recording; models that need it take over the timbre alone without.")
+    ] = "",
     description: Annotated[str, typer.Option(help="Of the speaker.")] = "",
     model: Annotated[str, typer.Option(help="For this model family only.")] = "",
     url: Url = HERE,

@@ -15,7 +15,8 @@ def usable_device(name: str) -> torch.device:
     except RuntimeError:
         raise CannotLoad(f"device {name!r} is none of cpu, cuda, cuda:N") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise CannotLoad(f'device {name!r} is not there; the stage\'s setting device = "cpu" does without')
+        without = 'a profile whose name ends in _cpu, or the stage\'s setting device = "cpu", does without'
+        raise CannotLoad(f"device {name!r} is not there; {without}")
     return device
 
 

@@ -24,10 +24,14 @@ LIVE = {"stream": True, "stream_format": "audio"}
 WORKERS = {"talker": ("talker",), "codec": ("codec", "encode"), "farm": ("finish", "store", "keep")}
 
 
+def answer(farm: Farm, asked: dict[str, Any]) -> httpx.Response:
+    made = httpx.post(f"{farm.base}/v1/audio/speech", json=asked, timeout=120)
+    assert made.status_code == 200, made.text
+    return made
+
+
 def whole(farm: Farm, asked: dict[str, Any]) -> bytes:
-    answer = httpx.post(f"{farm.base}/v1/audio/speech", json=asked, timeout=120)
-    assert answer.status_code == 200, answer.text
-    return answer.content
+    return answer(farm, asked).content
 
 
 def heard(farm: Farm, asked: dict[str, Any]) -> bytes:

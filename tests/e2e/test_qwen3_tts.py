@@ -20,6 +20,7 @@ from speechmill.models.stage import StageTask
 from .harness import Farm, assert_same_pcm
 from .speaking import (
     WORKERS,
+    answer,
     assert_each_as_alone,
     data_url,
     heard,
@@ -157,6 +158,7 @@ def test_words_that_come_after_the_model_has_ended_are_spoken_too(farm: Farm) ->
         client.say("input.done")
         start, *audio, done, end = client.hear_until("session.done")
     assert (start["type"], done["error"], end["total_sentences"]) == ("audio.start", False, 2)
+    assert done["finish_reason"] == "length"
     assert b"".join(audio)
 
 
@@ -165,12 +167,29 @@ def test_a_voice_is_the_same_given_uploaded_or_computed_beforehand(farm: Farm) -
     files = {"audio_sample": ("clip.wav", CLIP, "audio/wav")}
     made = httpx.post(f"{farm.base}/v1/audio/voices", data=fields, files=files, timeout=60)
     assert made.status_code == 200, made.text
-    wanted = whole(farm, body("base", "Hello there.", 5, 20, ref_audio=data_url(CLIP), ref_text=WORDS))
+    wanted = answer(farm, body("base", "Hello there.", 5, 20, ref_audio=data_url(CLIP), ref_text=WORDS))
+    counts = {name: count for name, count in wanted.headers.items() if name.endswith("-tokens")}
+    assert int(counts["x-vllm-omni-input-audio-tokens"]) > 0
     for voice in ("uploaded", "computed"):
-        assert_same_pcm(whole(farm, body("base", "Hello there.", 5, 20, voice=voice)), wanted)
+        other = answer(farm, body("base", "Hello there.", 5, 20, voice=voice))
+        assert_same_pcm(other.content, wanted.content)
+        assert counts.items() <= other.headers.items()
     timbre = whole(farm, body("base", "Hello there.", 5, 20, voice="uploaded", x_vector_only_mode=True))
     assert_same_pcm(whole(farm, body("base", "Hello there.", 5, 20, voice="computed", x_vector_only_mode=True)), timbre)
-    assert timbre != wanted
+    assert timbre != wanted.content
+
+
+def test_speech_that_a_limit_cut_off_says_so_to_whoever_asks(farm: Farm) -> None:
+    """Also where it was only one segment of several."""
+    asked = body("custom_voice", "One sentence. " * 40, 3, 4)
+    made = answer(farm, asked | {"store": True})
+    assert made.headers["x-finish-reason"] == "length"
+    job = f"{farm.base}/v1/audio/jobs/{made.headers['x-job-id']}"
+    assert httpx.get(job, timeout=30).json()["result"]["finish_reason"] == "length"
+    again = httpx.get(f"{job}/stream", headers={"Accept": "text/event-stream"}, timeout=30).text
+    for events in (again, answer(farm, asked | {"stream": True}).text):
+        last = json.loads(events.rpartition("data: ")[2])
+        assert (last["type"], last["finish_reason"]) == ("speech.audio.done", "length")
 
 
 def test_the_speakers_are_those_of_the_checkpoint(farm: Farm) -> None:

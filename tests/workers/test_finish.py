@@ -46,7 +46,20 @@ def test_segments_are_joined_with_a_pause_between_and_none_at_the_end() -> None:
     assert b"".join(emission.payload for emission in made) == pcm(100) + bytes(2 * PAUSE_MS) + pcm(60, 500)
     assert [emission.joined for emission in made][-1] == 2
     assert made[-1].final
-    assert made[-1].trailer == {"frames": 100 + PAUSE_MS + 60}
+    assert made[-1].trailer == {"frames": 100 + PAUSE_MS + 60, "finish_reason": "stop"}
+
+
+def test_one_segment_that_was_cut_off_is_told_of_all_also_by_a_successor() -> None:
+    finish = Finish()
+    finish.open(0, task(2), Resume())
+    finish.feed(0, Chunk(0, 100, pcm(100)))
+    finish.feed(0, Chunk(100, 100, final=True, trailer={"finish_reason": "length"}))
+    written = emissions(finish)[-1]
+    finish.close(0)
+    finish.open(0, task(2), Resume(100 + PAUSE_MS, cursor=written.cursor))
+    finish.feed(0, Chunk(0, 60, pcm(60)))
+    finish.feed(0, Chunk(60, 60, final=True, trailer={"finish_reason": "stop"}))
+    assert emissions(finish)[-1].trailer["finish_reason"] == "length"
 
 
 def test_segments_without_a_sample_bring_no_pause_and_a_job_of_nothing_else_fails() -> None:
@@ -83,7 +96,7 @@ def test_a_successor_continues_at_the_exact_sample(
         return emissions(finish)
 
     whole = run(Resume(), 0)
-    kept = whole[: stop % len(whole)]
+    kept = whole[: stop % (len(whole) + 1)]
     written = b"".join(emission.payload for emission in kept)
     resume = Resume(len(written) // 2, cursor=kept[-1].cursor if kept else b"")
     first = kept[-1].joined if kept else 0
