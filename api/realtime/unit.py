@@ -120,7 +120,7 @@ class Unit:
         self.spoken = True
         failed = status not in (200, 499)
         facts: dict[str, Any] = {"total_bytes": self._bytes, "error": failed, "duration_ms": self._ms(self._frames)}
-        if self._call is not None and self._call.done:
+        if self._call is not None and self._call.finish_reason:
             facts["finish_reason"] = self._call.finish_reason
         await self._tell(send, self._message("audio.done", **facts))
 

@@ -72,7 +72,7 @@ class SpeechCall:
         self.timing = Timing()
         self.done = False
         self.finish_reason = ""
-        """`stop` or `length`, once it is done."""
+        """`stop` or `length`, once it is done; else empty."""
         self.allowance = Allowance(farm, caller, self.job, wanted.chars)
         self._route = route
         self._caller = caller

@@ -36,6 +36,7 @@ class OpenCall:
         self._end = 0
         self.said: list[str] = []
         self.whole = ""
+        self.finish_reason = "stop"
         self.closed = False
 
     async def begin(self, text: str) -> None:

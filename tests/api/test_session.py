@@ -75,6 +75,7 @@ class Call:
         self._script = deque(script)
         self._gone = asyncio.Event()
         self._at = 0
+        self.finish_reason = ""
         self.closed = False
 
     async def begin(self) -> None:
@@ -94,6 +95,7 @@ class Call:
         if isinstance(step, Exception):
             raise step
         if step is None:
+            self.finish_reason = "stop"
             return LogChunk(self._at, self._at, trailer={})
         start, self._at = self._at, self._at + len(step) // 2
         return LogChunk(start, self._at, step, (WordMark(self.order.text, start, self._at),))
@@ -281,7 +283,7 @@ def test_a_unit_that_fails_is_still_a_pair_and_the_next_one_is_spoken(
         error, done = heard[-2:]
         assert (error["code"], error["utterance_index"], error["sentence_index"]) == (code, 0, 0)
         assert (error.get("partial_audio"), error.get("action")) == ((True, "discard") if between else (None, None))
-        assert done["error"] is True
+        assert (done["error"], "finish_reason" in done) == (True, False)
         assert kinds(await client.hear_until("audio.done")) == ["audio.start", "binary", "audio.done"]
 
     run(talk, split_granularity="sentence", **STREAM)
