@@ -73,5 +73,18 @@ def flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
     return value
 
 
+def ensure(config: Mapping[str, Any], **known: Any) -> None:
+    """Raises ValueError for a field that says anything else than what is `known` here, if it says something."""
+    for name, value in known.items():
+        if config.get(name) not in (None, value):
+            raise ValueError(f"{name} is {json.dumps(config[name]):.40}; only {json.dumps(value)} is known here")
+
+
+def ensure_plain_rope(config: Mapping[str, Any]) -> None:
+    """The same of `rope_scaling`. An older spelling of its type goes first, as in Transformers."""
+    rotary = obj(config.get("rope_scaling") or {}, "rope_scaling")
+    ensure({"rope_type": rotary.get("type", rotary.get("rope_type"))}, rope_type="default")
+
+
 def _unfit(name: str, value: Any, expected: str) -> ValueError:
     return ValueError(f"{name} is {json.dumps(value):.40}, expected {expected}")

@@ -54,12 +54,13 @@ def read_layer_shape(config: Mapping[str, Any], eps: str = "rms_norm_eps", **tra
 
     Raises KeyError and ValueError as `config.count` does.
     """
+    width, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
     return LayerShape(
         layers=count(config, "num_hidden_layers"),
-        width=count(config, "hidden_size"),
-        heads=count(config, "num_attention_heads"),
+        width=width,
+        heads=heads,
         kv_heads=count(config, "num_key_value_heads"),
-        size=count(config, "head_dim"),
+        size=width // heads if config.get("head_dim") is None else count(config, "head_dim"),
         hidden=count(config, "intermediate_size"),
         eps=positive(config, eps),
         **traits,

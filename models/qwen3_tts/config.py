@@ -5,9 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, flag, obj, of_part, positive, read_json, whole
+from speechmill.models.common.config import (
+    count,
+    ensure,
+    ensure_plain_rope,
+    flag,
+    obj,
+    of_part,
+    positive,
+    read_json,
+    whole,
+)
 from speechmill.models.common.transformer import LayerShape, read_layer_shape
 from speechmill.models.qwen3_tts.codec.config import read_config as read_codec_config
+from speechmill.models.qwen3_tts.defaults import ids_of, predictor_of, talker_of
 from speechmill.models.stage import CheckpointError
 
 CUSTOM_VOICE, VOICE_DESIGN, BASE = "custom_voice", "voice_design", "base"
@@ -103,8 +114,8 @@ def _config(config: Mapping[str, Any]) -> TalkerConfig:
     kind = config["tts_model_type"]
     if kind not in (CUSTOM_VOICE, VOICE_DESIGN, BASE):
         raise ValueError(f"tts_model_type is {kind!r}, expected {CUSTOM_VOICE}, {VOICE_DESIGN} or {BASE}")
-    talker = obj(config["talker_config"], "talker_config")
-    predictor = obj(talker["code_predictor_config"], "code_predictor_config")
+    talker = talker_of(config)
+    predictor = predictor_of(talker)
     vocabulary, text_vocabulary = count(talker, "vocab_size"), count(talker, "text_vocab_size")
     groups = count(talker, "num_code_groups")
     if vocabulary <= CONTROL_IDS or groups < 2 or count(predictor, "num_code_groups") != groups:
@@ -122,7 +133,7 @@ def _config(config: Mapping[str, Any]) -> TalkerConfig:
         residual_codes=count(predictor, "vocab_size"),
         text_vocabulary=text_vocabulary,
         text_width=count(talker, "text_hidden_size"),
-        text=_text_ids(config, text_vocabulary),
+        text=_text_ids(ids_of(config), text_vocabulary),
         codec=_codec_ids(talker, vocabulary),
         languages=_ids(talker, "codec_language_id", vocabulary),
         speakers=_ids(talker, "spk_id", vocabulary),
@@ -132,11 +143,8 @@ def _config(config: Mapping[str, Any]) -> TalkerConfig:
 
 def _shape(config: Mapping[str, Any], part: str) -> LayerShape:
     with of_part(part):
-        rotary = config.get("rope_scaling") or {}
-        if flag(config, "use_sliding_window", False) or config.get("hidden_act", "silu") != "silu":
-            raise ValueError("sliding windows, and activations other than silu, are not known here")
-        if obj(rotary, "rope_scaling").get("rope_type", "default") != "default":
-            raise ValueError(f"rope_type {rotary['rope_type']!r} is not known here")
+        ensure(config, use_sliding_window=False, hidden_act="silu")
+        ensure_plain_rope(config)
         biased = flag(config, "attention_bias", False)
         return read_layer_shape(config, qk_norm=True, qkv_bias=biased, out_bias=biased)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from speechmill.models.card import ModelCard, VoiceCard
 from speechmill.models.common.config import count, obj, read_json
+from speechmill.models.qwen3_tts.defaults import talker_of
 from speechmill.models.stage import CheckpointError
 
 PREFERRED = "vivian"
@@ -23,9 +24,7 @@ def describe(card: ModelCard, folder: Path) -> ModelCard:
     Raises LookupError, in one line.
     """
     try:
-        return read_json(
-            folder / "config.json", lambda config: _described(card, obj(config["talker_config"], "talker_config"))
-        )
+        return read_json(folder / "config.json", lambda config: _described(card, talker_of(config)))
     except CheckpointError as error:
         raise LookupError(str(error)) from None
 

@@ -86,8 +86,19 @@ def test_what_the_talker_says_becomes_audio(case: dict[str, Any], index: int) ->
     if mode(case) == "icl":
         voices = {voice["inputs"]["ref_audio"]: voice for voice in GOLDENS.of_kinds("voice_clone_prompt")}
         before = stored(voices[case["inputs"]["ref_audio"]], "ref_code")
-    samples = decode(made, torch.cat([before, codes]))
-    assert_close(case, samples[len(before) * made.frame_samples :], f"wav_{index}")
+    found = decode(made, torch.cat([before, codes]))[len(before) * made.frame_samples :]
+    torch.testing.assert_close(found, of_codes(case, index), rtol=0, atol=case["atol"])
+
+
+def of_codes(case: dict[str, Any], index: int) -> Tensor:
+    """The waveform that belongs to a row's codes.
+
+    Upstream cuts the reference's off by its share of the whole, in floating point: now and then one sample too early.
+    """
+    samples = len(stored(case, f"codes_{index}")) * decoder(case["checkpoint"]).frame_samples
+    wanted = stored(case, f"wav_{index}").flatten()
+    assert len(wanted) - samples in (0, 1)
+    return wanted[-samples:]
 
 
 @pytest.mark.parametrize(("case", "index"), SPOKEN)
@@ -102,7 +113,7 @@ def test_stages_make_the_same_of_a_recording_and_of_what_the_talker_says(case: d
     codes = stored(case, f"codes_{index}")
     for live in (True, False):
         made = drive(codec, task("", live=live, assets=assets), log(codes))
-        wanted = to_s16(stored(case, f"wav_{index}").clone())
+        wanted = to_s16(of_codes(case, index).clone())
         assert_same_audio(made, np.frombuffer(wanted, "<i2").astype(np.int32))
 
 

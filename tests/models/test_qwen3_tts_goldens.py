@@ -19,6 +19,7 @@ from speechmill.models.common.engine.engine import EngineOptions
 from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
 from speechmill.models.common.paged_kv import PagedKv
+from speechmill.models.common.params import most_likely
 from speechmill.models.common.sampler import Settings, rank, warped
 from speechmill.models.qwen3_tts.columns import frame_columns
 from speechmill.models.qwen3_tts.config import read_config
@@ -40,7 +41,7 @@ def voice(checkpoint: str, greedy: bool = True) -> Voice:
 
 @cache
 def stage(checkpoint: str) -> TalkerStage:
-    return talker_stage(voice(checkpoint), EngineOptions(slots=4, page=PAGE, pages=64, chunk=2 * PAGE))
+    return talker_stage(voice(checkpoint), EngineOptions(slots=16, page=PAGE, pages=1024, chunk=2 * PAGE))
 
 
 def assert_close(case: dict[str, Any], found: Tensor, name: str) -> None:
@@ -155,7 +156,8 @@ def test_probabilities_are_upstreams(case: dict[str, Any]) -> None:
     talker, inputs, history = voice(case["checkpoint"]).talker, case["inputs"], stored(case, "history")
     given, ids = stored(case, "logits"), torch.tensor(talker.ids)
     count = len(given)
-    settings = [torch.full((count,), float(inputs[name])) for name in ("temperature", "top_p", "top_k")]
+    limit = most_likely(inputs, "top_k", 0)
+    settings = [torch.full((count,), float(each)) for each in (inputs["temperature"], inputs["top_p"], limit)]
     seen = (ids[None, :, None] == history[:, None]).any(-1)
     frames, penalty = torch.full((count,), history.shape[1]), torch.full((count,), inputs["repetition_penalty"])
     ranked = rank(talker.allowed(given[:, ids], seen, frames, penalty))
@@ -173,8 +175,10 @@ def tasks(case: dict[str, Any]) -> list[StageTask]:
         return value if isinstance(value, list) else [value] * len(texts)
 
     params = {"max_new_tokens": case.get("max_new_tokens", inputs.get("max_new_tokens"))}
-    shared = {"non_streaming_mode", "x_vector_only_mode", "ref_text"} & inputs.keys()
-    params |= {name: inputs[name] for name in shared}
+    shared = {"non_streaming_mode", "x_vector_only_mode", "ref_text", "repetition_penalty"}
+    if case["kind"] != "e2e_greedy":  # which takes the likeliest code, whatever else is said
+        shared |= {f"{part}{name}" for part in ("", "subtalker_") for name in ("temperature", "top_p", "top_k")}
+    params |= {name: inputs[name] for name in shared & inputs.keys()}
     if "voice_clone_prompt" in inputs:
         params["speaker_embedding"] = GOLDENS.tensor(inputs["voice_clone_prompt"]["ref_spk_embedding"]).tolist()
     assets = {"features": recorded(inputs["ref_audio"])} if "ref_audio" in inputs else {}
@@ -238,7 +242,7 @@ class TorchDraws:
 @cases("e2e_sampled_optional")
 def test_draws_as_torch_makes_them_give_upstreams_codes(case: dict[str, Any]) -> None:
     spoken = voice(case["checkpoint"], greedy=False)
-    drawing = talker_stage(spoken, EngineOptions(1, PAGE, 64), lambda keys, frames: TorchDraws(spoken))
+    drawing = talker_stage(spoken, EngineOptions(1, PAGE, 1024), lambda keys, frames: TorchDraws(spoken))
     torch.manual_seed(case["inputs"]["torch_manual_seed"])
     (emissions,) = drive_together(drawing, [(each, ()) for each in tasks(case)])
     codes = read_codes(payload(emissions), spoken.config.groups)

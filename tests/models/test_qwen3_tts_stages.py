@@ -16,6 +16,7 @@ from goldens import Goldens
 
 from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
+from speechmill.models.qwen3_tts import defaults
 from speechmill.models.qwen3_tts.check import check, check_talker
 from speechmill.models.qwen3_tts.config import TalkerConfig, read_config
 from speechmill.models.qwen3_tts.features import Reference, pack
@@ -278,8 +279,9 @@ def change(file: Path, path: list[str], value: Any) -> None:
         (["talker_config", "codec_eos_token_id"], 3, "codec_eos_token_id is 3, which is a code"),
         (["tts_pad_token_id"], "pad", 'tts_pad_token_id is "pad", expected a whole number from 0 on'),
         (["talker_config", "codec_language_id", "english"], -1, "english is -1, expected a whole number from 0 on"),
-        (["talker_config", "hidden_act"], "relu", "activations other than silu, are not known here"),
-        (["talker_config", "rope_scaling"], {"rope_type": "yarn"}, "rope_type 'yarn' is not known here"),
+        (["talker_config", "hidden_act"], "relu", 'hidden_act is "relu"; only "silu" is known here'),
+        (["talker_config", "rope_scaling"], {"rope_type": "yarn"}, 'rope_type is "yarn"; only "default"'),
+        (["talker_config", "rope_scaling"], {"type": "linear", "rope_type": "default"}, 'rope_type is "linear"'),
     ],
 )  # fmt: skip
 def test_a_config_that_does_not_fit_is_one_line(broken: Path, path: list[str], value: Any, told: str) -> None:
@@ -289,6 +291,22 @@ def test_a_config_that_does_not_fit_is_one_line(broken: Path, path: list[str], v
     assert "\n" not in found
     with pytest.raises(CannotLoad, match=re.escape(told)):
         load("talker", StageOptions(slots=1, checkpoint=broken))
+
+
+def test_a_fine_tune_may_leave_out_what_upstream_takes_anyhow(broken: Path) -> None:
+    file = broken / "config.json"
+    said = {**json.loads(file.read_text()), **defaults._IDS}
+    said["talker_config"] |= defaults._TALKER | {"text_vocab_size": 151_936, "head_dim": 64}
+    said["talker_config"]["code_predictor_config"] |= defaults._PREDICTOR
+    file.write_text(json.dumps(said))
+    wanted = read_config(broken)
+    for name in defaults._IDS:
+        del said[name]
+    for name in (*defaults._TALKER, "head_dim", "code_predictor_config"):
+        del said["talker_config"][name]
+    file.write_text(json.dumps(said))
+    assert read_config(broken) == wanted
+    assert (wanted.talker.size, wanted.predictor.size) == (64, 128)
 
 
 def test_a_tokenizer_that_does_not_fit_is_one_line(broken: Path) -> None:

@@ -69,6 +69,7 @@ class Engine:
 
     def open(self, slot: int, request: Request, codes: Codes) -> None:
         """Begin in a free slot, or go on after `codes`. Raises TooLong."""
+        assert 0 <= slot < self._options.slots
         frames = max(request.max_frames, len(codes))
         if frames > self.longest(request.prompt.shape[1]):
             raise TooLong(f"a prompt of {request.prompt.shape[1]} positions leaves no room for {frames} frames")

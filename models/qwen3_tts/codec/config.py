@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, counts, flag, obj, positive, read_json
+from speechmill.models.common.config import count, counts, ensure, ensure_plain_rope, flag, obj, positive, read_json
 from speechmill.models.common.transformer import LayerShape, read_layer_shape
 
 FOLDER = "speech_tokenizer"
@@ -101,6 +101,8 @@ def _codec(config: Mapping[str, Any]) -> CodecConfig:
 
 
 def _decoder(config: Mapping[str, Any]) -> DecoderConfig:
+    ensure(config, hidden_act="silu", attention_bias=False)
+    ensure_plain_rope(config)
     return DecoderConfig(
         codebooks=count(config, "num_quantizers"),
         entries=count(config, "codebook_size"),
@@ -117,8 +119,8 @@ def _encoder(config: Mapping[str, Any], codebooks: int, sample_rate: int) -> Enc
     """Its attention sees everything before, as in transformers 4.57, with which the model was released; 5.x applies
     `sliding_window`, and so does a file whose `use_sliding_window` is true. Within ten seconds it makes no difference.
     """
-    if count(config, "num_semantic_quantizers") != 1:
-        raise ValueError("num_semantic_quantizers is not 1")
+    ensure(config, hidden_act="gelu", attention_bias=False, use_causal_conv=True, use_conv_shortcut=False)
+    ensure(config, pad_mode="constant", num_semantic_quantizers=1)
     if codebooks > count(config, "num_quantizers"):
         raise ValueError("encoder_valid_num_quantizers is more than num_quantizers")
     rates = counts(config, "upsampling_ratios")[::-1]

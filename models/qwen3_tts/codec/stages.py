@@ -10,7 +10,7 @@ from torch import Tensor
 from speechmill.models.common.codec.encoding import EncodeStage, Plan, Sound
 from speechmill.models.common.codec.loading import load_half
 from speechmill.models.common.codec.stage import CodecStage
-from speechmill.models.common.resample import KAISER, resample
+from speechmill.models.common.resample import resample_by_soxr
 from speechmill.models.qwen3_tts.codec.config import LONGEST_S, read_config
 from speechmill.models.qwen3_tts.codec.decoder import Decoder
 from speechmill.models.qwen3_tts.codec.encoder import Encoder
@@ -58,7 +58,7 @@ def _planner(codec_hz: int, speaker: SpeakerEncoder) -> Callable[[StageTask, Sou
         if seconds > LONGEST_S:
             raise ValueError(f"the recording is longer than {LONGEST_S} seconds")
         rates_hz = {speaker.sample_rate, *([codec_hz] if mode == IN_CONTEXT else [])}
-        at = {hz: resample(sound.samples, sound.rate_hz, hz, KAISER) for hz in rates_hz}
+        at = {hz: resample_by_soxr(sound.samples, sound.rate_hz, hz) for hz in rates_hz}
         voiced, spoken = at[speaker.sample_rate], at[codec_hz] if mode == IN_CONTEXT else torch.empty(0)
         if len(voiced) < speaker.shortest:
             raise ValueError(f"the recording is shorter than {speaker.shortest / speaker.sample_rate:.2f} seconds")

@@ -1,21 +1,12 @@
-"""What `config.json` of a checkpoint says of its speaker encoder; what it does not say is as in the released ones."""
+"""What `config.json` of a checkpoint says of its speaker encoder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechmill.models.common.config import count, counts, obj, read_json
-
-_RELEASED: Mapping[str, Any] = {
-    "mel_dim": 128,
-    "enc_channels": [512, 512, 512, 512, 1536],
-    "enc_kernel_sizes": [5, 3, 3, 3, 1],
-    "enc_dilations": [1, 2, 3, 4, 1],
-    "enc_attention_channels": 128,
-    "enc_res2net_scale": 8,
-    "enc_se_channels": 128,
-}
+from speechmill.models.common.config import count, counts, read_json
+from speechmill.models.qwen3_tts.defaults import speaker_of, talker_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +31,8 @@ def read_config(folder: Path) -> SpeakerConfig:
 
 
 def _speaker(checkpoint: Mapping[str, Any]) -> SpeakerConfig:
-    config = {**_RELEASED, **obj(checkpoint["speaker_encoder_config"], "speaker_encoder_config")}
-    width, taken = count(config, "enc_dim"), count(obj(checkpoint["talker_config"], "talker_config"), "hidden_size")
+    config = speaker_of(checkpoint)
+    width, taken = count(config, "enc_dim"), count(talker_of(checkpoint), "hidden_size")
     if width != taken:
         raise ValueError(f"enc_dim is {width}, but the talker takes vectors of {taken}")
     channels, kernels = counts(config, "enc_channels"), counts(config, "enc_kernel_sizes")
