@@ -296,7 +296,7 @@ def test_a_config_that_does_not_fit_is_one_line(broken: Path, path: list[str], v
 def test_a_fine_tune_may_leave_out_what_upstream_takes_anyhow(broken: Path) -> None:
     file = broken / "config.json"
     said = {**json.loads(file.read_text()), **defaults._IDS}
-    said["talker_config"] |= defaults._TALKER | {"text_vocab_size": 151_936, "head_dim": 64}
+    said["talker_config"] |= defaults._TALKER | {"text_vocab_size": 151_936, "head_dim": 64, "codec_eos_token_id": 2150}
     said["talker_config"]["code_predictor_config"] |= defaults._PREDICTOR
     file.write_text(json.dumps(said))
     wanted = read_config(broken)
