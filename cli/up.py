@@ -69,7 +69,7 @@ def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, o
         if _is_ready(base):
             ready = True
             _say(f"ready after {time.monotonic() - began:.1f} s: {base}")
-            for line in supervisor.memory():
+            for line in (*supervisor.memory(), *supervisor.skipped()):
                 _say(line)
             if hello is not None:
                 _greet(base, hello, supervisor, once)

@@ -22,6 +22,8 @@ from speechmill.infra.tensors import BadTensors, read_tensors
 from speechmill.infra.voices import fold, name_fault
 
 log = logging.getLogger(__name__)
+SKIPPED = "precomputed voice skipped"
+"""Event of the log, with `voice`, `source` and `error`."""
 MANIFEST = "custom_voice_manifest.json"
 SCHEMA = 1
 _MOST_BYTES = 16 << 20
@@ -84,7 +86,8 @@ def read_precomputed(
     found: dict[tuple[str, str, int], PrecomputedVoice] = {}
     for source in sources:
         for voice in _read_source(source, widths, objects):
-            found.setdefault((fold(voice.name), voice.family, voice.dim), voice)
+            if found.setdefault((fold(voice.name), voice.family, voice.dim), voice) is not voice:
+                _skip(voice.name, source, "there is a voice of that name already")
     return tuple(found[key] for key in sorted(found))
 
 
@@ -92,14 +95,19 @@ def _read_source(source: str, widths: Mapping[str, frozenset[int]], objects: Obj
     read = _bucket_reader(source, objects) if source.startswith(_S3) else _folder_reader(Path(source))
     family, entries = _manifest(source, read)
     if family not in widths:
+        _skip("*", source, f"no model that is served speaks with precomputed voices of {family}")
         return []
     voices = []
     for name, entry in entries.items():
         try:
             voices.append(_voice(name, entry, family, widths[family], read, objects))
         except (_Refused, BadTensors) as error:
-            log.warning("precomputed voice skipped", extra={"voice": name, "source": source, "error": str(error)})
+            _skip(name, source, str(error))
     return voices
+
+
+def _skip(voice: str, source: str, why: str) -> None:
+    log.warning(SKIPPED, extra={"voice": voice, "source": source, "error": why})
 
 
 def _folder_reader(folder: Path) -> Read:

@@ -19,6 +19,7 @@ from typing import Any
 from speechmill.configs.settings import Settings
 from speechmill.infra.embedded import DIE_WITH_PARENT, EmbeddedS3, EmbeddedValkey
 from speechmill.infra.errors import EmbeddedFailed, FarmError
+from speechmill.infra.precomputed import SKIPPED
 
 CONFIG_FAULT = 78
 """Exit code (EX_CONFIG of sysexits.h) of a child that starting again would not help."""
@@ -59,14 +60,14 @@ class Child:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return lines[-1] if lines else "no word"
 
-    def loaded(self) -> Iterator[dict[str, Any]]:
-        """What its log tells of each stage that the running process has loaded."""
+    def told(self, name: str) -> Iterator[dict[str, Any]]:
+        """All events of this name in the log of the running process."""
         with self.log.open("rb") as log:
             log.seek(self.log_start)
             for line in log:
                 with contextlib.suppress(ValueError):  # a traceback, or a line that is being written
                     event = json.loads(line)
-                    if isinstance(event, dict) and event.get("event") == "loaded":
+                    if isinstance(event, dict) and event.get("event") == name:
                         yield event
 
 
@@ -128,10 +129,15 @@ class Supervisor:
     def memory(self) -> Iterator[str]:
         """A line for each stage that takes much of it."""
         for child in self.children:
-            for event in child.loaded():
+            for event in child.told("loaded"):
                 if taken := event["memory_mb"]:
                     listed = ", ".join(f"{name} {_size(megabytes)}" for name, megabytes in taken.items())
                     yield f"{event['pool']} on {event['device']}: {listed}"
+
+    def skipped(self) -> Iterator[str]:
+        """A line for each precomputed voice that cannot be used, as the API says."""
+        for event in self.children[0].told(SKIPPED):
+            yield f"voice {event['voice']} of {event['source']} is skipped: {event['error']}"
 
     def signalled(self) -> None:
         """The first signal ends the farm in order, a second one at once."""

@@ -75,7 +75,9 @@ async def _json_part(form: FormData, name: str) -> dict[str, Any]:
 async def speech(request: Request, caller: Annotated[Caller, Depends(needs("speech"))]) -> Response:
     """Text in, speech out: whole, as raw bytes while it is made, or as server-sent events.
 
-    A client that leaves cancels the job, unless it asked for `store`.
+    Events are `speech.audio.delta` with base64 audio, then `speech.audio.timestamps` if asked for, then one of
+    `speech.audio.done` (`usage`, `duration_ms`, `job_id`, `seed`; `finish_reason`: `stop`, or `length` where a limit
+    cut the speech off) and `speech.audio.error`. A client that leaves cancels the job, unless it asked for `store`.
     """
     farm: FarmState = request.app.state.farm
     async with limits_told(farm, caller):

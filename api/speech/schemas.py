@@ -102,7 +102,7 @@ class SpeechOptions(BaseModel):
         list[Number] | None,
         _described("The speaker as a vector instead of a recording.", [0.01, -0.02], min_length=1, max_length=8192),
     ] = None
-    max_new_tokens: Annotated[StrictInt | None, _described("Budget of codec frames.", 2048, ge=1)] = None
+    max_new_tokens: Annotated[StrictInt | None, _described("Codec frames of each segment at most.", 2048, ge=1)] = None
     seed: Annotated[
         StrictInt | None,
         _described("Same seed, same audio. Nothing: drawn, and told in `X-Seed`.", 7, ge=-INT64, lt=INT64),

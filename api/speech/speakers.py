@@ -89,7 +89,8 @@ async def _uploaded(
     if record.embedding is not None:
         return Speaker(record.id, record.name, {"speaker_embedding": list(record.embedding)})
     can, words = card.parameters, transcript or record.ref_text
-    if not words and can.ref_text in ("required", "with_ref_audio") and not can.x_vector:
+    may_do_without = can.x_vector and body.x_vector_only_mode is not False
+    if not words and can.ref_text in ("required", "with_ref_audio") and not may_do_without:
         raise ApiError(400, "ref_text_required", f"model {card.id} needs the words of the voice's sample", "ref_text")
     by_timbre = bool(body.x_vector_only_mode) or (can.x_vector and not words)
     clip = StoredClip(record.clip_key, record.clip_sha256, record.seconds)
@@ -102,7 +103,9 @@ def _require(
 ) -> None:
     can = card.parameters
     if not recorded and ((voice is None and can.ref_audio == "required") or (transcript and not _is_recorded(voice))):
-        raise ApiError(400, "ref_audio_required", f"model {card.id} needs a reference recording", "ref_audio")
+        needed = ["a reference recording", *["a voice made of one"] * ("uploaded" in can.voice_kinds)]
+        needed += ["a speaker embedding"] * bool(can.speaker_embedding)
+        raise ApiError(400, "ref_audio_required", f"model {card.id} needs {' or '.join(needed)}", "ref_audio")
     if not recorded and voice is None and can.voice == "or_ref_audio":
         raise ApiError(400, "voice_required", f"model {card.id} needs a voice or a reference recording", "voice")
     if recorded and not transcript and not body.x_vector_only_mode and can.ref_text in ("required", "with_ref_audio"):
@@ -141,7 +144,7 @@ async def _named(
         return found if found is not None and found.usable and alone else None
     if found is None:
         if any(other.voice(asked) for other in farm.models):
-            raise validate.unsupported(card, asking)
+            raise _unusable(card, asking)
         raise ApiError(400, "invalid_voice", f"there is no such voice for {card.id}; see GET /v1/audio/voices", asking)
     _check_usable(found, card, asking)
     if not alone:
@@ -158,7 +161,11 @@ def _check_usable(voice: ResolvedVoice, card: ModelCard, asking: str) -> None:
     if can.task_type not in (None, "Base") and voice.kind != "builtin":
         message = f"model {card.id} is made for {can.task_type}; a recorded voice needs a Base model"
         raise ApiError(400, "task_model_mismatch", message, asking)
-    raise ApiError(400, "unsupported_parameter", f"model {card.id} cannot speak with this voice", asking)
+    raise _unusable(card, asking)
+
+
+def _unusable(card: ModelCard, asking: str) -> ApiError:
+    return ApiError(400, "unsupported_parameter", f"model {card.id} cannot speak with this voice", asking)
 
 
 async def _recorded(

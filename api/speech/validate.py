@@ -132,11 +132,12 @@ def _check_task(body: SpeechOptions, card: ModelCard) -> None:
     own = card.parameters.task_type
     if own is None:
         return
-    wanted = body.task_type
+    wanted, why = body.task_type, ""
     if wanted is None and (body.ref_audio is not None or body.ref_text is not None or body.references is not None):
-        wanted = "Base"
+        wanted, why = "Base", ", which a recording and its words mean"
     if wanted is not None and wanted != own:
-        raise ApiError(400, "task_model_mismatch", f"model {card.id} is made for {own}, not for {wanted}", "task_type")
+        message = f"model {card.id} is made for {own}, not for {wanted}{why}"
+        raise ApiError(400, "task_model_mismatch", message, "task_type")
 
 
 def _check_instructions(body: SpeechOptions, card: ModelCard, limits: Limits) -> None:

@@ -145,9 +145,20 @@ def test_bad_voices_are_skipped_with_a_line_each_in_the_log_and_the_others_stay(
     assert "outside" in lines["link to outside"]
 
 
-def test_voices_of_families_that_are_not_served_are_left_out(tmp_path: Path, objects: ObjectStore) -> None:
-    source = write(tmp_path, "voxcpm2", {"ann": {"file": payload(tmp_path, "a", audio_feat=PATCHES)}})
-    assert read_precomputed([source], {"qwen3_tts": frozenset({8})}, objects) == ()
+def test_voices_that_nobody_can_ask_for_are_left_out_and_said_to_be(
+    tmp_path: Path, objects: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of families that are not served, and the second of a name."""
+
+    def folder(name: str, family: str, voice: str, **tensors: Any) -> str:
+        return write(tmp_path / name, family, {voice: {"file": payload(tmp_path / name, "a", **tensors)}})
+
+    other = folder("other", "voxcpm2", "ann", audio_feat=PATCHES)
+    voices = [folder(name, "qwen3_tts", "Anna", speaker_embedding=SPEAKER) for name in ("first", "second")]
+    with caplog.at_level(logging.WARNING):
+        (anna,) = read_precomputed([other, *voices], {"qwen3_tts": frozenset({8})}, objects)
+    assert anna.name == "Anna"
+    assert [(line.voice, line.source) for line in caplog.records] == [("*", other), ("Anna", voices[1])]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from speechmill.configs.settings import load
+from speechmill.infra.precomputed import SKIPPED
 from speechmill.workers.supervisor import Child, ChildFailed, Supervisor
 
 
@@ -28,3 +29,11 @@ def test_what_the_stages_keep_in_memory_is_told_of_this_start_only(tmp_path: Pat
         more.write(said(pool="fish/talker", memory_mb={"weights": 9100, "streams": 570}) + '{"event": "lo')
     told = list(Supervisor(load(), lambda line: None, [child]).memory())
     assert told == ["fish/talker on cuda:0: weights 9.10 GB, streams 570 MB"]
+
+
+def test_voices_that_the_api_skips_are_told(tmp_path: Path) -> None:
+    log = tmp_path / "api.log"
+    event = {"event": SKIPPED, "voice": "anna", "source": "voices", "error": "its file is not there"}
+    log.write_text(json.dumps({"event": "started"}) + "\n" + json.dumps(event) + "\n")
+    told = list(Supervisor(load(), lambda line: None, [Child("api", ("api",), log)]).skipped())
+    assert told == ["voice anna of voices is skipped: its file is not there"]
