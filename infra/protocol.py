@@ -397,6 +397,7 @@ class LogReader:
     def spilled(self, start: int, payload: bytes, marks: tuple[WordMark, ...] = ()) -> list[LogChunk]:
         """PCM that has left the log, covering the position. Raises Hole when it does not."""
         chunk = self._take(start, start + len(payload) // self._frame_bytes, payload)
+        self._taken = (self.position, 1)
         return [replace(chunk, marks=marks)]
 
     def _end(self, trailer: bytes) -> LogChunk:

@@ -250,7 +250,8 @@ class Intake:
             return False
         work.end, work.crc = stands.end, stands.crc
         cursor = Cursor.decode(stands.cursor) if task.stage == "finish" else Cursor()
-        if cursor.segment > work.joined:  # the predecessor appended, and could not say so
+        is_untold = task.stage == "finish" and stands.end > 0 and claimed.heard.playing_s is None
+        if cursor.segment > work.joined or is_untold:  # the predecessor appended, and could not say so
             self._client.run(advance(task, claimed.token, cursor.segment, stands.end))
             work.joined = cursor.segment
         work.inputs = input_logs(claimed, cursor.segment)
@@ -369,12 +370,13 @@ class Intake:
             self._read(work)
         elif self._client.run(reopen(work.inputs[0].task, work.reader.position)) == "reopened":
             log.warning("input was incomplete", extra={"job": work.task.job, "log": work.inputs[0].name})
-        elif work.last_made < time.monotonic() - SILENCE_S and self._is_wanted(self._loop.runners[work.pool]):
+        elif work.last_made < time.monotonic() - SILENCE_S and self._is_wanted(work):
             self.drop(work, "parked", parked=True)
 
-    def _is_wanted(self, runner: Runner) -> bool:
-        """Whether a crowded batch keeps tasks waiting, for a place and not for time."""
-        if not runner.crowded:
+    def _is_wanted(self, work: Work) -> bool:
+        """Whether others wait for its place, and not for time: the batch is crowded, or the work has it for itself."""
+        runner = self._loop.runners[work.pool]
+        if not runner.crowded and not work.claim.solo:
             return False
         control, keys = self._client.server("control"), self._client.keys
         queues = READY_QUEUES if runner.waiting < MAX_WAITING else (ONGOING,)

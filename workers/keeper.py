@@ -81,7 +81,7 @@ class Keeper(threading.Thread):
         if not held or time.monotonic() - self._loop.stamp > self._habits.stuck_step_s:
             return
         lease_ms = int(self._habits.lease_s * 1000)
-        answers = self._client.run(renew(lease_ms, [(work.task, work.claim.token, work.end) for work in held]))
+        answers = self._client.run(renew(lease_ms, [(work.task, work.claim.token, work.position) for work in held]))
         for work, answer in zip(held, answers, strict=True):
             if answer.verdict in ("fenced", "closed") and not work.gone:
                 self._intake.drop(work, answer.verdict)

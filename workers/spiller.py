@@ -1,7 +1,4 @@
-"""Keeps a running job's `out` log in memory no longer than the replay window: what is older goes to S3 first.
-
-The rest follows at the end of a job whose stored result does not hold the samples, where they are to be heard again.
-"""
+"""Keeps a running job's `out` log in memory no longer than the replay window: what is older goes to S3 first."""
 
 import logging
 import threading
@@ -43,15 +40,12 @@ class Spiller(threading.Thread):
 
     def note(self, work: Work) -> None:
         """Something was appended to the work's log (outlet)."""
-        if work.log is None or work.task.stage != "finish":
+        if work.log is None or work.task.stage != "finish" or work.sealed:
             return
         if work not in self._first:  # some were dropped without a word
             self._first = {other: first for other, first in self._first.items() if not other.gone}
         first = self._first.setdefault(work, 0)
-        if work.sealed:
-            if work.claim.request.replay:
-                self._queue.put(work)
-        elif work.end - first > 2 * self._window(work):
+        if work.end - first > 2 * self._window(work):
             self._first[work] = work.end - self._window(work)
             self._queue.put(work)
 
@@ -88,23 +82,23 @@ class Spiller(threading.Thread):
 
     def _move(self, work: Work, source: LogRef) -> None:
         raw = self._client.server(source.on).hget(self._client.keys.log_meta(source), "first")
-        first, upto = int(raw or 0), work.end if work.sealed else work.end - self._window(work)
+        first, upto = int(raw or 0), work.end - self._window(work)
         reader = LogReader(first, S16_BYTES * work.claim.request.channels)
         chunks: list[LogChunk] = []
         try:
-            while reader.position < upto and (entries := self._client.read_log(source, reader.entry, READ_COUNT)):
+            while reader.position <= upto and (entries := self._client.read_log(source, reader.entry, READ_COUNT)):
                 chunks += reader.entries(entries)
         except Hole:
             return
-        if reader.position == first or (reader.ended and not work.sealed):
+        chunks = [chunk for chunk in chunks if chunk.end <= upto and chunk.trailer is None]
+        end = chunks[-1].end if chunks else first
+        if end == first:
             return
-        request = work.claim.request
-        key = self._spill.key(source, first, reader.position)
+        key = self._spill.key(source, first, end)
         for made in (key, key + MARKS):
-            self._register(made, time.time() + work.claim.ttl_s + request.keep_s)
+            self._register(made, time.time() + work.claim.ttl_s + work.claim.request.keep_s)
         pcm = b"".join(chunk.payload for chunk in chunks)
         marks = tuple(mark for chunk in chunks for mark in chunk.marks)
-        self._spill.write(source, first, reader.position, pcm, marks)
-        if not work.sealed:
-            self._client.run(trim(source, reader.position))
-        log.info("spilled", extra={"job": work.task.job, "start": first, "end": reader.position})
+        self._spill.write(source, first, end, pcm, marks)
+        self._client.run(trim(source, end))
+        log.info("spilled", extra={"job": work.task.job, "start": first, "end": end})

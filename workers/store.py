@@ -12,16 +12,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, cast
+from functools import partial
+from typing import Any, BinaryIO, TypeVar, cast
 
 from speechmill.infra.client import UNAVAILABLE
 from speechmill.infra.encode import EXTENSIONS, MEDIA_TYPES, AudioFormat, FileWriter, file_writer
 from speechmill.infra.errors import StoreUnavailable
+from speechmill.infra.keys import out_log
+from speechmill.infra.messages import WordMark
 from speechmill.infra.objects import ObjectStore, Stored
+from speechmill.infra.spill import MARKS, Spill
 from speechmill.models.stage import Chunk, Emission, Mark, Resume, StageTask
 from speechmill.workers.finish import FarmTask
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 SPOOL_BYTES = 8 << 20
 """Files up to this size stay in memory until they are uploaded."""
 RETRY_S = 1.0
@@ -34,11 +39,18 @@ class _Filing:
     task: FarmTask
     file: BinaryIO
     writer: FileWriter
+    samples: BinaryIO | None
+    """What went into the file, where that is lossy and the samples are to be heard again."""
     frames: int = 0
     marks: list[Mark] = field(default_factory=list)
     inbox: list[Chunk] = field(default_factory=list)
     upload: Future[dict[str, Any]] | None = None
     closed: threading.Event = field(default_factory=threading.Event)
+
+    def discard(self) -> None:
+        self.file.close()
+        if self.samples is not None:
+            self.samples.close()
 
 
 class Store:
@@ -49,6 +61,7 @@ class Store:
     ) -> None:
         """`register(key, due)` notes when an object may go (Unix seconds); `wake` tells of a finished upload."""
         self._objects = objects
+        self._spill = Spill(objects)
         self._register = register
         self._uploads = uploads
         self._wake = wake
@@ -60,9 +73,9 @@ class Store:
     def open(self, slot: int, task: StageTask, resume: Resume) -> None:
         assert isinstance(task, FarmTask)
         request = task.request
-        file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115  closed with the slot
+        file, samples = _spool(), _spool() if request.replay else None
         writer = file_writer(cast(AudioFormat, request.response_format), request.sample_rate, request.channels, file)
-        self._filings[slot] = _Filing(task, file, writer)
+        self._filings[slot] = _Filing(task, file, writer, samples)
 
     def feed(self, slot: int, chunk: Chunk) -> None:
         self._filings[slot].inbox.append(chunk)
@@ -88,14 +101,16 @@ class Store:
             return
         filing.closed.set()
         if filing.upload is None:
-            filing.file.close()
+            filing.discard()
         else:
             filing.upload.cancel()
-            filing.upload.add_done_callback(lambda _: filing.file.close())
+            filing.upload.add_done_callback(lambda _: filing.discard())
 
     def _take(self, filing: _Filing, chunk: Chunk) -> None:
         if chunk.payload:
             filing.writer.write(chunk.payload)
+            if filing.samples is not None:
+                filing.samples.write(chunk.payload)
             filing.frames += chunk.end - chunk.start
         filing.marks += chunk.marks
         if chunk.final:
@@ -114,6 +129,8 @@ class Store:
             filing.file.seek(0)
             return self._objects.put_once(key, filing.file, MEDIA_TYPES[audio_format])
 
+        if filing.samples is not None:
+            insist(partial(self._keep_samples, filing, filing.samples), filing.closed)
         stored = insist(put, filing.closed)
         return {
             "key": key,
@@ -130,7 +147,22 @@ class Store:
         }
 
 
-def insist(put: Callable[[], Stored], closed: threading.Event) -> Stored:
+    def _keep_samples(self, filing: _Filing, samples: BinaryIO) -> None:
+        """All that was heard, as one piece of what left the log."""
+        source = out_log(filing.task.job, filing.task.take)
+        key = self._spill.key(source, 0, filing.frames)
+        for made in (key, key + MARKS):
+            self._register(made, time.time() + filing.task.request.keep_s)
+        samples.seek(0)
+        marks = tuple(WordMark(mark.word, mark.start, mark.end) for mark in filing.marks)
+        self._spill.write(source, 0, filing.frames, samples, marks)
+
+
+def _spool() -> BinaryIO:
+    return cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))
+
+
+def insist(put: Callable[[], T], closed: threading.Event) -> T:
     """Try again while a server is away, until the slot is closed; what went wrong last is raised then."""
     while True:
         try:

@@ -107,6 +107,11 @@ class Work:
         return {} if self.task.stage in FARM_STAGES else self.claim.request.assets
 
     @property
+    def position(self) -> int:
+        """How far it has come: in its own log, or in what it reads where it writes none."""
+        return self.end if self.log is not None or self.reader is None else self.reader.position
+
+    @property
     def urgent(self) -> bool:
         """Whether `finish` waits for this very task: it may append although memory is short."""
         return self.task.segment is None or self.task.segment == self.joined

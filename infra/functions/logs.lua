@@ -104,7 +104,7 @@ function F.trim(keys, args)
   local stream, upto = keys[1] .. ':log:' .. args[1], tonumber(args[2])
   local first = redis.call('HGET', stream .. ':meta', 'first')
   if not first or tonumber(first) >= upto then return 0 end
-  local gone = redis.call('XTRIM', stream, 'MINID', '=', string.format('%d-0', upto + 1))
+  local gone = redis.call('XTRIM', stream, 'MINID', '=', string.format('%d-2', upto))
   redis.call('HSET', stream .. ':meta', 'first', upto)
   return gone
 end

@@ -14,7 +14,9 @@ end
 local function count_attempt(root, task, job, problem, now)
   local key = root .. ':task:' .. task
   local attempts = redis.call('HINCRBY', key, 'attempts', 1)
-  redis.call('HSET', key, 'solo', 1)
+  local _, _, _, stage = split_task(task)
+  -- the farm's own stages hold a task for as long as its job lasts: one alone would keep all others waiting
+  if not FARM_STAGES[stage] then redis.call('HSET', key, 'solo', 1) end
   if attempts < tonumber(redis.call('HGET', root .. ':job:' .. job, 'max_attempts')) then return false end
   redis.call('ZADD', root .. ':dead', now, job)
   end_job(root, job, 'failed', problem, now)

@@ -160,6 +160,14 @@ def test_nothing_is_appended_behind_the_trailer(writer: Writer) -> None:
     assert writer.append(b"de") == "lost"
 
 
+def test_what_was_moved_elsewhere_takes_the_end_of_its_log_not_with_it(farm: Farm, writer: Writer) -> None:
+    writer.append(b"abc")
+    writer.seal('{"frames": 3}')
+    farm.run(trim(writer.log, 3))
+    ((_, left),) = farm.server.xrange(farm.keys.log(writer.log))
+    assert left == {b"t": b'{"frames": 3}'}
+
+
 def test_nothing_is_appended_to_a_closed_log(farm: Farm, writer: Writer) -> None:
     farm.run(close(writer.log, "{}", TTL_S))
     assert writer.append(b"abc") == "closed"

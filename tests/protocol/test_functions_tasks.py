@@ -275,6 +275,16 @@ def test_a_lost_worker_s_task_is_ready_again(farm: Farm) -> None:
     assert farm.claim(TALKER).task == lost.task
 
 
+def test_the_farm_s_own_stages_run_beside_each_other_after_a_failed_try_too(farm: Farm) -> None:
+    """They hold a task for as long as its job lasts: one alone would keep all other jobs waiting."""
+    farm.submit()
+    farm.claim(TALKER)
+    farm.claim(CODEC)
+    assert farm.handback(farm.claim(FINISH), FAILURE) == "ok"
+    again = farm.claim(FINISH)
+    assert (again.attempts, again.solo) == (1, False)
+
+
 def test_a_lease_that_runs_is_left_alone(farm: Farm) -> None:
     farm.submit()
     farm.claim(TALKER)

@@ -1,9 +1,12 @@
 """What the loop does when a stage fails in a way that no task is to blame for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from speechmill.infra.keys import out_log
+from speechmill.infra.protocol import LogReader
 from speechmill.models.stage import Emission, Resume
 from speechmill.workers.loop import DeviceLost, Loop
 from speechmill.workers.runner import Runner
@@ -31,3 +34,13 @@ def test_a_process_whose_gpu_is_lost_blames_nobody_and_ends() -> None:
     with pytest.raises(DeviceLost):
         loop.run()
     assert outcomes == []
+
+
+def test_a_work_has_come_as_far_as_its_log_or_where_it_writes_none_as_far_as_it_has_read() -> None:
+    store = work_of(stage="store")
+    assert store.position == 0
+    store.reader = LogReader()
+    store.reader.pass_by(500)
+    assert store.position == 500
+    finish = replace(work_of(stage="finish"), log=out_log("job", 1), end=300, reader=store.reader)
+    assert finish.position == 300

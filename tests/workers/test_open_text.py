@@ -1,8 +1,12 @@
 """Workers that speak a text while it is still being written."""
 
+import zlib
+
 from speechmill.infra.jobs import end
-from speechmill.infra.keys import text_log
+from speechmill.infra.keys import new_id, out_log, text_log
 from speechmill.infra.open_text import TextWriter
+from speechmill.infra.protocol import Append, claim, emit, fence, handback
+from speechmill.workers.finish import Cursor
 
 from .toy import Make, ToyFarm, pcm_of, wait_for
 
@@ -88,6 +92,39 @@ def test_who_waits_for_text_gives_the_place_to_who_has_some(make: Make) -> None:
         send(farm, writer, "done", last=True)
     assert [farm.state(job) for job, _ in waiting] == ["succeeded"] * 5
     assert [farm.stored(job) for job, _ in waiting] == [pcm_of("Well done")] * 5
+
+
+def test_who_lost_its_worker_while_it_waited_for_text_keeps_nobody_waiting(make: Make) -> None:
+    farm = make()
+    silent, writer = farm.submit_open()
+    told, other = farm.submit_open()
+    farm.lose("toy/voice", jobs=2)
+    farm.start()
+    send(farm, other, "Hello", last=True)
+    assert farm.state(told) == "succeeded"
+    assert farm.state(farm.submit("new")) == "succeeded"
+    send(farm, writer, "bye", last=True)
+    assert farm.state(silent) == "succeeded"
+
+
+def test_who_goes_on_with_a_job_says_that_it_was_begun_to_be_heard(make: Make) -> None:
+    """Its predecessor appended the first audio and could not say so."""
+    farm = make()
+    job, writer = farm.submit_open("Hello")
+    out = out_log(job, 1)
+    farm.start(farm_stages=())
+    wait_for(lambda: not isinstance(farm.client.run(claim("farm/finish", "lost", new_id("n"), 60_000, 0)), str))
+    token = farm.client.read_hash(farm.client.keys.task(out.task))[b"token"].decode()
+    pcm = pcm_of("Hello")[:200]
+    append = Append(0, 100, zlib.crc32(pcm), pcm, cursor=Cursor().encode())
+    farm.client.run_all([fence(out, token, -1, 60, "{}"), emit(out, token, append, 60)])
+    farm.client.run(handback(out.task, token))
+    assert not farm.record(job).first_audio
+    farm.start()
+    wait_for(lambda: farm.record(job).first_audio)
+    send(farm, writer, last=True)
+    assert farm.state(job) == "succeeded"
+    assert farm.out(job) == pcm_of("Hello")
 
 
 def test_a_cancelled_job_waits_for_no_text(make: Make) -> None:

@@ -12,10 +12,11 @@ import redis
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.jobs import end
 from speechmill.infra.keys import LogRef, Task, out_log
-from speechmill.infra.messages import SpeechRequest
+from speechmill.infra.messages import SpeechRequest, WordMark
 from speechmill.infra.objects import ObjectStore
 from speechmill.infra.protocol import LogReader
-from speechmill.models.stage import Chunk, Resume
+from speechmill.infra.spill import Spill
+from speechmill.models.stage import Chunk, Mark, Resume
 from speechmill.workers import spiller
 from speechmill.workers.assets import Assets
 from speechmill.workers.finish import FarmTask
@@ -116,6 +117,28 @@ def test_a_result_is_filed_once_the_servers_are_back(s3: EmbeddedS3) -> None:
         store.close(0)
     assert len(tries) == 2
     assert b"".join(objects.get(str(made.trailer["key"]))) == b"abcd"
+
+
+def test_samples_that_are_to_be_heard_again_are_kept_beside_a_file_that_has_lost_some(s3: EmbeddedS3) -> None:
+    objects, kept, woken = ObjectStore(s3.bucket, s3.endpoint_url, s3.access_key, s3.secret_key), {}, threading.Event()
+    job = f"job_{threading.get_native_id()}_{time.time_ns()}"
+    request = SpeechRequest("v", 1, "mp3", 24_000, 1, replay=True)
+    task = FarmTask(job, 1, -1, "", "v", 1, request=request, segments=1, native_rate=24_000, token="1:x")
+    pcm = pcm_of(LONG)
+    with ThreadPoolExecutor(1) as uploads:
+        store = Store(objects, kept.__setitem__, uploads, woken.set)
+        store.open(0, task, Resume())
+        store.feed(0, Chunk(0, len(pcm) // 2, pcm, (Mark("segment", 10, 50),)))
+        store.feed(0, Chunk(len(pcm) // 2, len(pcm) // 2, final=True))
+        store.step([0])
+        assert woken.wait(10)
+        (made,) = store.step([0])
+        store.close(0)
+    assert Spill(objects).read(out_log(job, 1), 0) == (0, pcm, (WordMark("segment", 10, 50),))
+    assert {key.rsplit("/", 1)[1] for key in kept if key.startswith("spill/")} == {
+        f"{0:012d}-{len(pcm) // 2:012d}.pcm{suffix}" for suffix in ("", ".marks")
+    }
+    assert made.trailer["frames"] == len(pcm) // 2
 
 
 def test_an_input_in_very_many_spilled_pieces_is_read_without_end_of_stack(

@@ -7,7 +7,7 @@ from speechmill.infra.jobs import end
 from speechmill.infra.keys import LogRef, Task, out_log
 from speechmill.infra.protocol import retry
 
-from .toy import PER_CHAR, Make, pcm_of, wait_for
+from .toy import PER_CHAR, RATE, Make, pcm_of, wait_for
 
 
 def test_segments_are_spoken_joined_and_stored(make: Make) -> None:
@@ -66,6 +66,23 @@ def test_a_stuck_step_loses_its_tasks_to_another_worker(make: Make) -> None:
     assert farm.state(job) == "succeeded"
     assert time.monotonic() - began < toy.hang_s
     assert farm.out(job) == pcm_of("hang on")
+
+
+def test_jobs_that_were_at_a_lost_worker_keep_nobody_waiting(make: Make) -> None:
+    farm = make()
+    toy, _ = farm.start(farm_stages=())
+    long, short = farm.submit("wait a long time"), farm.submit("short")
+    wait_for(lambda: len(toy.slots) == 1 and toy.batches)
+    farm.lose("farm/finish", "farm/store", jobs=2)
+    farm.start()
+    began = time.monotonic()
+    new = []
+    while time.monotonic() - began < 6:
+        new.append(farm.submit("new"))
+        time.sleep(1)
+    assert [farm.state(job, within_s=5) for job in (short, *new)] == ["succeeded"] * (1 + len(new))
+    toy.gate.set()
+    assert farm.state(long) == "succeeded"
 
 
 def test_draining_hands_unfinished_work_to_another_worker(make: Make) -> None:
@@ -160,6 +177,8 @@ def test_a_long_out_log_is_spilled_and_can_still_be_read_from_the_start(make: Ma
     while piece := farm.spill.read(out, position):
         pieces.append(piece[1])
         position = piece[0] + len(piece[1]) // 2
+    end, first = (int(farm.client.read_hash(farm.client.keys.log_meta(out))[name]) for name in (b"end", b"first"))
+    assert end - first >= 2.0 * RATE
     assert position > 0
     assert b"".join(pieces) == wanted[: 2 * position]
 

@@ -16,7 +16,7 @@ from speechmill.infra.keys import FARM_STAGES, Keys, new_id, out_log
 from speechmill.infra.messages import SpeechRequest, Submission
 from speechmill.infra.objects import ObjectStore
 from speechmill.infra.open_text import TextWriter
-from speechmill.infra.protocol import Limits, LogReader, submit
+from speechmill.infra.protocol import Limits, LogReader, claim, reap, submit
 from speechmill.infra.spill import Spill
 from speechmill.models.card import EncodeCard, Licence, ModelCard, Parameters, Segments, StageCard, VoiceCard
 from speechmill.models.stage import Chunk, Emission, Resume, SlotFailed, StageTask
@@ -210,6 +210,14 @@ class ToyFarm:
         for _, thread in self._running:
             thread.join(20)
             assert not thread.is_alive()
+
+    def lose(self, *pools: str, jobs: int) -> None:
+        """A worker claims a task of each job in each of these pools, and is never heard of again."""
+        for pool in pools:
+            for _ in range(jobs):
+                assert not isinstance(self.client.run(claim(pool, "lost", new_id("n"), 1, 0)), str)
+        time.sleep(0.01)
+        self.client.run(reap())
 
     def submit(
         self,
