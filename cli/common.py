@@ -18,7 +18,27 @@ CONFIG_FAULT = 78
 
 
 def settings_from(profile: Path | None, assignments: Sequence[str] | None) -> Settings:
-    return load(profile, assignments or ())
+    """Raises SettingsError, in one line, also for what names a model or a stage that nothing here knows."""
+    settings = load(profile, assignments or ())
+    if settings.stages or settings.checkpoints:
+        _check_names(settings)
+    return settings
+
+
+def _check_names(settings: Settings) -> None:
+    from speechmill.models.registry import cards
+
+    known = ", ".join(cards())
+    for place in settings.stages:
+        model, _, stage = place.rpartition("/")
+        if model not in cards():
+            told = f"it must be a model and its stage, such as hibari/decoder; known models: {known}"
+            raise SettingsError(f"settings: stages.{json.dumps(place)}: {told}")
+        if stage not in (stages := cards()[model].stage_names):
+            told = f"{model} has no such stage; it has: {', '.join(stages)}"
+            raise SettingsError(f"settings: stages.{json.dumps(place)}: {told}")
+    if unknown := [model for model in settings.checkpoints if model not in cards()]:
+        raise SettingsError(f"settings: checkpoints.{json.dumps(unknown[0])}: unknown model; known: {known}")
 
 
 def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -28,7 +48,7 @@ def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     from speechmill.models.checkpoints import recognise
 
-    ids, folders = [], {}
+    ids, places = [], []
     for name in models:
         if not Path(name).is_dir():
             ids.append(name)
@@ -37,8 +57,8 @@ def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
             ids.append(recognise(Path(name)))
         except LookupError as error:
             raise ConfigError(str(error)) from None
-        folders[ids[-1]] = str(Path(name).absolute())
-    return ids, [f"checkpoints={json.dumps(folders)}"] if folders else []
+        places.append(f"checkpoints.{json.dumps(ids[-1])}={json.dumps(str(Path(name).absolute()))}")
+    return ids, places
 
 
 def control_client(profile: Path | None, assignments: Sequence[str] | None) -> "Client":

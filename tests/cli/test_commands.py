@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 
 from speechmill.cli.again import coming_back
 from speechmill.cli.bench.farm import free_port
+from speechmill.cli.common import settings_from
 from speechmill.cli.main import app
 from speechmill.cli.tables import show_fields, show_table
+from speechmill.configs.settings import PROFILES
 from speechmill.infra.embedded import EmbeddedValkey
 
 CONFIG_FAULT = 78
@@ -79,6 +81,32 @@ def test_a_port_in_use_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
 def test_an_unknown_setting_is_one_line(tmp_path: Path) -> None:
     done = speechmill("up", "--set", "api.prot=1", cwd=tmp_path)
     assert_one_line(done, CONFIG_FAULT, "api.prot: there is no such setting")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ('stages."hibar/decoder".slots=2', 'stages."hibar/decoder": it must be a model and its stage'),
+        ("stages.hibari.slots=2", 'stages."hibari": it must be a model and its stage'),
+        ('stages."hibari/talker".slots=2', 'stages."hibari/talker": hibari has no such stage; it has: '),
+        ("checkpoints.hibar=/data", 'checkpoints."hibar": unknown model; known: '),
+    ],
+)
+def test_a_setting_of_a_model_or_stage_that_nothing_knows_is_one_line(tmp_path: Path, given: str, told: str) -> None:
+    assert_one_line(speechmill("config", "--set", given, cwd=tmp_path), CONFIG_FAULT, told)
+
+
+def test_a_profile_and_variables_may_name_known_stages_only(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('[stages."hibar/decoder"]\nslots = 2\n')
+    from_file = speechmill("config", "--profile", "own.toml", cwd=tmp_path)
+    variables = {"SPEECHMILL_STAGES": '{"hibar/decoder": {"slots": 2}}'}
+    for done in (from_file, speechmill("config", cwd=tmp_path, **variables)):
+        assert_one_line(done, CONFIG_FAULT, 'stages."hibar/decoder": it must be a model')
+
+
+def test_profiles_of_the_package_name_models_and_stages_that_there_are() -> None:
+    for profile in PROFILES.glob("*.toml"):
+        settings_from(profile, [])
 
 
 def test_an_unreadable_profile_is_one_line(tmp_path: Path) -> None:
