@@ -44,20 +44,19 @@ def _check_names(settings: Settings) -> None:
 def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ids of models that are named by id or by the folder of a checkpoint, and the settings that say where these are.
 
-    Raises ConfigError for a folder that holds no checkpoint.
+    Raises ConfigError for a folder that there is not, or that holds no checkpoint.
     """
-    from speechmill.models.checkpoints import recognise
+    from speechmill.models.checkpoints import folder_named, recognise
 
     ids, places = [], []
     for name in models:
-        if not Path(name).is_dir():
-            ids.append(name)
-            continue
         try:
-            ids.append(recognise(Path(name)))
+            folder = folder_named(name)
+            ids.append(recognise(folder) if folder else name)
         except LookupError as error:
             raise ConfigError(str(error)) from None
-        places.append(f"checkpoints.{json.dumps(ids[-1])}={json.dumps(str(Path(name).absolute()))}")
+        if folder:
+            places.append(f"checkpoints.{json.dumps(ids[-1])}={json.dumps(str(folder.absolute()))}")
     return ids, places
 
 

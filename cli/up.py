@@ -43,6 +43,7 @@ def up(
     own += [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
     own += [f"data_dir={json.dumps(str(data_dir))}"] * (data_dir is not None)
     settings = settings_from(profile, [*(assignments or ()), *own])
+    _check_models(settings)
     check_port(settings.api.host, settings.api.port)
     _say(f"starting; logs are in {settings.data_dir / 'logs'}")
     supervisor = Supervisor(settings, _say)
@@ -54,6 +55,17 @@ def up(
         _say("stopping")
         supervisor.stop()
         _say("stopped")
+
+
+def _check_models(settings: "Settings") -> None:
+    """What the roles would end over. Raises ConfigError."""
+    from speechmill.api.farm import served_models
+    from speechmill.workers.worker import assign
+
+    served_models(settings)
+    for group in settings.workers:
+        if group.processes:
+            assign(settings, group.models, group.stages)
 
 
 def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, once: bool) -> None:

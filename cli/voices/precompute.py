@@ -40,13 +40,13 @@ def precompute(
 
 
 def _model(named: str) -> "tuple[ModelCard, Path]":
-    from speechmill.models.checkpoints import find_checkpoint, recognise
+    from speechmill.models.checkpoints import find_checkpoint, folder_named, recognise
     from speechmill.models.registry import require, served
 
     try:
-        model = recognise(Path(named)) if Path(named).is_dir() else named
-        (card,) = served([model])
-        checkpoint = Path(named) if Path(named).is_dir() else find_checkpoint(model, {})
+        folder = folder_named(named)
+        (card,) = served([recognise(folder) if folder else named])
+        checkpoint = folder or find_checkpoint(card.id, {})
         require(card, checkpoint)
     except LookupError as error:
         raise BadInput(str(error)) from None

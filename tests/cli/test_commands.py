@@ -124,6 +124,27 @@ def test_an_unknown_model_is_one_line(tmp_path: Path) -> None:
     assert_one_line(done, CONFIG_FAULT, "unknown model 'nobody'; known: ")
 
 
+def test_a_folder_or_model_that_there_is_not_starts_nothing(tmp_path: Path) -> None:
+    wrong = {"./none": "no such folder: ./none", "nobody": "unknown model 'nobody'; known: "}
+    for model, told in wrong.items():
+        done = speechmill("up", "--port", str(free_port()), "--model", model, cwd=tmp_path)
+        assert_one_line(done, CONFIG_FAULT, told)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("/none", "no such folder: /none"),
+        ("hibari", "hibari needs no checkpoint"),
+        ("nobody", "unknown model 'nobody'; known: "),
+        ("some/body", "hf download some/body puts it there"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_checked_is_one_line(tmp_path: Path, named: str, told: str) -> None:
+    assert_one_line(speechmill("models", "check", named, cwd=tmp_path, HF_HUB_CACHE="cache"), 1, told)
+
+
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(valkey: EmbeddedValkey) -> None:
     program = "import sys; sys.modules['torch'] = None; from speechmill.cli.main import main; main()"
     done = subprocess.run(

@@ -104,6 +104,7 @@ def test_what_cannot_become_a_voice_is_said_in_a_line(recordings: list[Path], tm
     assert "takes no precomputed voices" in refused(
         "precompute", recordings[0], "--model", GOLDENS.folder / "voice_design", "-o", out
     )
+    assert "no such folder: ./none" in refused("precompute", recordings[0], "--model", "./none", "-o", out)
     assert not out.exists()
 
 
