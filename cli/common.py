@@ -60,6 +60,15 @@ def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
     return ids, places
 
 
+def farm_settings(
+    profile: Path | None, models: Sequence[str] | None, assignments: Sequence[str] | None
+) -> Settings:
+    """Of a farm that serves these models alone, where some are named. Raises as the two above do."""
+    ids, own = chosen_models(models or ())
+    own += [f"models={json.dumps(ids)}"] if ids else []
+    return settings_from(profile, [*(assignments or ()), *own])
+
+
 def control_client(profile: Path | None, assignments: Sequence[str] | None) -> "Client":
     """A client of the farm that the settings name, else of the one that runs on this machine's data folder."""
     from speechmill.infra.connect import check_redis, make_client

@@ -35,14 +35,12 @@ def up(
 ) -> None:
     """Start Valkey, an S3 server, the API, workers and Celery, and serve until Ctrl-C."""
     from speechmill.api.serve import check_port
-    from speechmill.cli.common import chosen_models, settings_from
+    from speechmill.cli.common import farm_settings
     from speechmill.workers.supervisor import Supervisor
 
-    models, own = chosen_models(model or [])
-    own += [f"models={json.dumps(models)}"] if models else []
-    own += [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
+    own = [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
     own += [f"data_dir={json.dumps(str(data_dir))}"] * (data_dir is not None)
-    settings = settings_from(profile, [*(assignments or ()), *own])
+    settings = farm_settings(profile, model, [*(assignments or ()), *own])
     _check_models(settings)
     check_port(settings.api.host, settings.api.port)
     _say(f"starting; logs are in {settings.data_dir / 'logs'}")

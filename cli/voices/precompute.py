@@ -66,11 +66,13 @@ def _words_beside(recording: Path) -> str:
 def _deriver(card: "ModelCard", checkpoint: Path, mode: str, device: str) -> Derive:
     """The model's own `encode`, in this process."""
     from speechmill.models.registry import load_stage
-    from speechmill.models.stage import CannotLoad, Resume, SlotFailed, StageOptions, StageTask
+    from speechmill.models.stage import CannotLoad, NoDevice, Resume, SlotFailed, StageOptions, StageTask
 
     options = StageOptions(slots=1, device=device, threads=os.cpu_count() or 1, checkpoint=checkpoint)
     try:
         stage = load_stage(card, "encode", options)
+    except NoDevice as error:
+        raise BadInput(f"{error}; --device cpu does without") from None
     except CannotLoad as error:
         raise BadInput(str(error)) from None
 

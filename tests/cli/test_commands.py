@@ -1,5 +1,6 @@
 """The commands without a farm: help, and one line for whatever goes wrong."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from speechmill.configs.settings import PROFILES
 from speechmill.infra.embedded import EmbeddedValkey
 
 CONFIG_FAULT = 78
+GOLDENS = Path(__file__).parents[1] / "goldens" / "qwen3_tts"
+QWEN = "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
 HELP_OF_ALL = """
 import sys
 from typer.main import get_command
@@ -143,6 +146,22 @@ def test_a_folder_or_model_that_there_is_not_starts_nothing(tmp_path: Path) -> N
 )
 def test_a_checkpoint_that_cannot_be_checked_is_one_line(tmp_path: Path, named: str, told: str) -> None:
     assert_one_line(speechmill("models", "check", named, cwd=tmp_path, HF_HUB_CACHE="cache"), 1, told)
+
+
+def test_the_doctor_fails_a_stage_whose_device_is_not_there(tmp_path: Path) -> None:
+    devices = "".join(f'[stages."{QWEN}/{stage}"]\ndevice = "cpu"\n' for stage in ("talker", "codec", "encode"))
+    (tmp_path / "cpu.toml").write_text(devices)
+    (tmp_path / "gpu.toml").write_text(devices.replace("cpu", "cuda:99", 1))
+
+    def found(profile: str) -> tuple[str, str]:
+        options = ("--profile", profile, "--model", str(GOLDENS / "base"), "--url", f"http://127.0.0.1:{free_port()}")
+        done = speechmill("doctor", "--json", *options, cwd=tmp_path)
+        (finding,) = [one for one in map(json.loads, done.stdout.splitlines()) if one["check"] == f"model {QWEN}"]
+        return finding["level"], finding["what"] + finding["advice"]
+
+    assert found("cpu.toml")[0] == "ok"
+    level, told = found("gpu.toml")
+    assert (level, "talker: device 'cuda:99' is not there" in told, "_cpu" in told) == ("fail", True, True)
 
 
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(valkey: EmbeddedValkey) -> None:

@@ -105,6 +105,8 @@ def test_what_cannot_become_a_voice_is_said_in_a_line(recordings: list[Path], tm
         "precompute", recordings[0], "--model", GOLDENS.folder / "voice_design", "-o", out
     )
     assert "no such folder: ./none" in refused("precompute", recordings[0], "--model", "./none", "-o", out)
+    away = ("--mode", "xvec", "--device", "cuda:99")
+    assert "; --device cpu does without" in refused("precompute", recordings[0], *asked, *away)
     assert not out.exists()
 
 
