@@ -1,5 +1,6 @@
 """`speechmill voices precompute`: what a model derives from recordings, kept as a folder of voices."""
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ from speechmill.infra.errors import BadInput
 if TYPE_CHECKING:
     from speechmill.models.card import ModelCard
 
-Derive = Callable[[Path], bytes]
-"""From a recording to a safetensors file."""
+Derive = Callable[[Path, bytes], bytes]
+"""From a recording, whose name is for errors, to a safetensors file."""
 
 
 def precompute(
@@ -35,8 +36,12 @@ def precompute(
     words = {path: ref_text or _words_beside(path) for path in recordings}
     if mode == "icl" and (silent := [path.name for path in recordings if not words[path]]):
         raise BadInput(f"mode icl needs what is said in {silent[0]}: give --ref-text, or a text file beside it")
+    clips = {path: _clip(path) for path in recordings}
     derive = _deriver(card, checkpoint, mode, device)
-    return {path.stem: add_voice(out, card.family, path.stem, mode, words[path], derive(path)) for path in recordings}
+    return {
+        path.stem: add_voice(out, card.family, path.stem, mode, words[path], derive(path, clips[path]))
+        for path in recordings
+    }
 
 
 def _model(named: str) -> "tuple[ModelCard, Path]":
@@ -63,6 +68,18 @@ def _words_beside(recording: Path) -> str:
         raise BadInput(f"{beside} cannot be read as UTF-8 text") from None
 
 
+def _clip(recording: Path) -> bytes:
+    """As a farm would hand it to the model, which refuses the same ones."""
+    from speechmill.api.errors import ApiError
+    from speechmill.api.references.decode import decode_clip
+    from speechmill.configs.settings import load
+
+    try:
+        return asyncio.run(decode_clip(recording.read_bytes(), load(), str(recording))).wav()
+    except ApiError as error:
+        raise BadInput(str(error)) from None
+
+
 def _deriver(card: "ModelCard", checkpoint: Path, mode: str, device: str) -> Derive:
     """The model's own `encode`, in this process."""
     from speechmill.models.registry import load_stage
@@ -76,8 +93,8 @@ def _deriver(card: "ModelCard", checkpoint: Path, mode: str, device: str) -> Der
     except CannotLoad as error:
         raise BadInput(str(error)) from None
 
-    def derive(recording: Path) -> bytes:
-        task = StageTask("precompute", 1, 0, "", "", 0, {"mode": mode}, {"clip": recording.read_bytes()})
+    def derive(recording: Path, clip: bytes) -> bytes:
+        task = StageTask("precompute", 1, 0, "", "", 0, {"mode": mode}, {"clip": clip})
         try:
             stage.open(0, task, Resume())
             made = stage.step([0])
