@@ -170,7 +170,8 @@ def _say_how(base: str, settings: "Settings") -> None:
     for card in served(settings.models):
         if card.licence.note:
             _say(f"{card.id}: {card.licence.note}")
-    fields = {"input": "It was a bright cold day in April.", **_who(settings), "response_format": "wav"}
+    named = {"model": settings.meant_model} if len(settings.models) > 1 and not settings.default_model else {}
+    fields = {"input": "It was a bright cold day in April.", **named, **_who(settings), "response_format": "wav"}
     body = json.dumps(fields, ensure_ascii=False)
     shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")
