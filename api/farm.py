@@ -76,15 +76,20 @@ class ModelState:
         return "ready" if all(stage.workers for stage in self.stages.values()) else "no_workers"
 
 
+def served_models(settings: Settings) -> tuple[ModelCard, ...]:
+    """Their cards, as their checkpoints have them. Raises ConfigError, in one line."""
+    try:
+        return tuple(described(card, settings.checkpoints) for card in served(settings.models))
+    except LookupError as error:
+        raise ConfigError(str(error)) from None
+
+
 class FarmState:
     """Shared by all requests of one API process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        try:
-            self.models = tuple(described(card, settings.checkpoints) for card in served(settings.models))
-        except LookupError as error:
-            raise ConfigError(str(error)) from None
+        self.models = served_models(settings)
         self.client = make_async_client(settings)
         self.objects = make_objects(settings)
         self._store_threads = ThreadPoolExecutor(STORE_THREADS, thread_name_prefix="store")

@@ -18,27 +18,55 @@ CONFIG_FAULT = 78
 
 
 def settings_from(profile: Path | None, assignments: Sequence[str] | None) -> Settings:
-    return load(profile, assignments or ())
+    """Raises SettingsError, in one line, also for what names a model or a stage that nothing here knows."""
+    settings = load(profile, assignments or ())
+    if settings.stages or settings.checkpoints:
+        _check_names(settings)
+    return settings
+
+
+def _check_names(settings: Settings) -> None:
+    from speechmill.models.registry import cards
+
+    known = ", ".join(cards())
+    for place in settings.stages:
+        model, _, stage = place.rpartition("/")
+        if model not in cards():
+            told = f"it must be a model and its stage, such as hibari/decoder; known models: {known}"
+            raise SettingsError(f"settings: stages.{json.dumps(place)}: {told}")
+        if stage not in (stages := cards()[model].stage_names):
+            told = f"{model} has no such stage; it has: {', '.join(stages)}"
+            raise SettingsError(f"settings: stages.{json.dumps(place)}: {told}")
+    if unknown := [model for model in settings.checkpoints if model not in cards()]:
+        raise SettingsError(f"settings: checkpoints.{json.dumps(unknown[0])}: unknown model; known: {known}")
 
 
 def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ids of models that are named by id or by the folder of a checkpoint, and the settings that say where these are.
 
-    Raises ConfigError for a folder that holds no checkpoint.
+    Raises ConfigError for a folder that there is not, or that holds no checkpoint.
     """
-    from speechmill.models.checkpoints import recognise
+    from speechmill.models.checkpoints import folder_named, recognise
 
-    ids, folders = [], {}
+    ids, places = [], []
     for name in models:
-        if not Path(name).is_dir():
-            ids.append(name)
-            continue
         try:
-            ids.append(recognise(Path(name)))
+            folder = folder_named(name)
+            ids.append(recognise(folder) if folder else name)
         except LookupError as error:
             raise ConfigError(str(error)) from None
-        folders[ids[-1]] = str(Path(name).absolute())
-    return ids, [f"checkpoints={json.dumps(folders)}"] if folders else []
+        if folder:
+            places.append(f"checkpoints.{json.dumps(ids[-1])}={json.dumps(str(folder.absolute()))}")
+    return ids, places
+
+
+def farm_settings(
+    profile: Path | None, models: Sequence[str] | None, assignments: Sequence[str] | None
+) -> Settings:
+    """Of a farm that serves these models alone, where some are named. Raises as the two above do."""
+    ids, own = chosen_models(models or ())
+    own += [f"models={json.dumps(ids)}"] if ids else []
+    return settings_from(profile, [*(assignments or ()), *own])
 
 
 def control_client(profile: Path | None, assignments: Sequence[str] | None) -> "Client":

@@ -36,12 +36,10 @@ def check(
 ) -> None:
     """Files, keys, shapes and tokenizer of a checkpoint, without loading it. Exit code 1 where something is missing."""
     from speechmill.infra.errors import BadInput
-    from speechmill.models.checkpoints import check_checkpoint, find_checkpoint, recognise
+    from speechmill.models.checkpoints import check_checkpoint, recognise
 
-    path = Path(named) if Path(named).is_dir() else find_checkpoint(named, {})
-    if path is None:
-        raise BadInput(f"{named} is no folder, nor a model in this machine's cache: hf download {named} puts it there")
     try:
+        path = _checkpoint(named)
         model = recognise(path)
         findings = check_checkpoint(model, path)
     except LookupError as error:
@@ -52,3 +50,18 @@ def check(
         print("\n".join(findings) or f"{path} is complete: speechmill up --model {path} serves it as {model}")
     if findings:
         raise typer.Exit(1)
+
+
+def _checkpoint(named: str) -> Path:
+    """Raises LookupError, in one line, where this machine has none of that name."""
+    from speechmill.models.checkpoints import find_checkpoint, folder_named
+    from speechmill.models.registry import cards, served
+
+    path = folder_named(named) or find_checkpoint(named, {})
+    if path is not None:
+        return path
+    if named in cards() and cards()[named].own_weights:
+        raise LookupError(f"{named} needs no checkpoint: its weights come with its package")
+    if "/" not in named:
+        served([named])
+    raise LookupError(f"{named} is no folder, nor a model in this machine's cache: hf download {named} puts it there")

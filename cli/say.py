@@ -1,10 +1,12 @@
 """`speechmill say`: speak a text through a running farm."""
 
 import base64
+import json
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +15,14 @@ import typer
 
 from speechmill.cli.remote import HERE, AsJson, Key, Refused, Remote, Url
 from speechmill.cli.tables import print_json
+from speechmill.infra.errors import BadInput, FarmError
 
 if TYPE_CHECKING:
+    import httpx
+
     from speechmill.infra.encode import AudioFormat
 
+_DATA = "data: "
 SPEAKING_S = 600.0
 """Silence within one answer that is taken for the end of it."""
 PLAYERS = (
@@ -34,17 +40,49 @@ class Spoken:
     audio_s: float
     first_s: float
     total_s: float
+    finish_reason: str
+    """`stop`, or `length` where a limit cut the speech off."""
 
 
 def fetch(farm: Remote, body: dict[str, Any], out: Path, progress: Any = None) -> Spoken:
     """Stream PCM, show progress, write a complete file of the kind that its ending names.
 
-    Raises BadInput for an unknown ending, OSError for a file that cannot be written, Unreachable and Refused.
+    Raises BadInput for an unknown ending, OSError for a file that cannot be written, Unreachable and Refused, and
+    FarmError for what went wrong on the way.
     """
     import httpx
 
-    from speechmill.infra.encode import EXTENSIONS, complete_file
-    from speechmill.infra.errors import BadInput
+    from speechmill.infra.encode import complete_file
+
+    audio_format = _format_of(out)
+    began, first, parts, reason = time.monotonic(), 0.0, [], ""
+    request = {**body, "response_format": "pcm", "stream_format": "sse"}
+    try:
+        with farm.http.stream("POST", f"{farm.base}/v1/audio/speech", json=request, timeout=SPEAKING_S) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise Refused(answer, farm.base)
+            rate, channels = int(answer.headers["x-sample-rate"]), int(answer.headers["x-channels"])
+            for event in _events(answer):
+                if event["type"] == "speech.audio.done":
+                    reason = event["finish_reason"]
+                elif event["type"] == "speech.audio.delta":
+                    first = first or time.monotonic() - began
+                    parts.append(base64.b64decode(event["audio"]))
+                    if progress is not None:
+                        progress(len(parts[-1]) / (2 * channels * rate))
+    except httpx.HTTPError as error:
+        raise farm.unreachable(error) from error
+    if not reason:
+        raise FarmError(f"{farm.base} broke off before the end of the speech")
+    with out.open("wb+") as file:
+        frames = complete_file(audio_format, parts, rate, channels, file)
+    return Spoken(frames / rate, first, time.monotonic() - began, reason)
+
+
+def _format_of(out: Path) -> "AudioFormat":
+    """Raises BadInput for a file that cannot be written, or is of no known kind."""
+    from speechmill.infra.encode import EXTENSIONS
 
     endings: dict[str, AudioFormat] = {extension: name for name, extension in EXTENSIONS.items()} | {"opus": "opus"}
     audio_format = endings.get(out.suffix.lower().lstrip("."))
@@ -52,24 +90,17 @@ def fetch(farm: Remote, body: dict[str, Any], out: Path, progress: Any = None) -
         raise BadInput(f"{out}: the file must end in one of .{', .'.join(endings)}")
     if not out.absolute().parent.is_dir():
         raise BadInput(f"{out}: there is no folder {out.absolute().parent}")
-    began, first, parts = time.monotonic(), 0.0, []
-    request = {**body, "response_format": "pcm", "stream_format": "audio"}
-    try:
-        with farm.http.stream("POST", f"{farm.base}/v1/audio/speech", json=request, timeout=SPEAKING_S) as answer:
-            if answer.status_code != 200:
-                answer.read()
-                raise Refused(answer, farm.base)
-            rate, channels = int(answer.headers["x-sample-rate"]), int(answer.headers["x-channels"])
-            for part in answer.iter_bytes():
-                first = first or time.monotonic() - began
-                parts.append(part)
-                if progress is not None:
-                    progress(len(part) / (2 * channels * rate))
-    except httpx.HTTPError as error:
-        raise farm.unreachable(error) from error
-    with out.open("wb+") as file:
-        frames = complete_file(audio_format, parts, rate, channels, file)
-    return Spoken(frames / rate, first, time.monotonic() - began)
+    return audio_format
+
+
+def _events(answer: "httpx.Response") -> Iterator[dict[str, Any]]:
+    """Raises FarmError for one that says that speech has failed."""
+    for line in answer.iter_lines():
+        if line.startswith(_DATA):
+            event = json.loads(line.removeprefix(_DATA))
+            if event["type"] == "speech.audio.error":
+                raise FarmError(event["error"]["message"])
+            yield event
 
 
 def say(
@@ -87,6 +118,9 @@ def say(
         Path | None, typer.Option(exists=True, dir_okay=False, help="Somebody to sound like, for models that clone.")
     ] = None,
     ref_text: Annotated[str | None, typer.Option(help="What is said in it.")] = None,
+    x_vector_only: Annotated[
+        bool, typer.Option("--x-vector-only", help="Take over the timbre of --ref-audio alone, which needs no words.")
+    ] = False,
     play: Annotated[bool, typer.Option("--play", help="Play it afterwards.")] = False,
     url: Url = HERE,
     key: Key = "",
@@ -100,6 +134,7 @@ def say(
     wanted = {"model": model, "seed": seed, "language": language, "instructions": instructions, "ref_text": ref_text}
     body |= {name: value for name, value in wanted.items() if value is not None}
     body |= {"ref_audio": data_url(ref_audio)} if ref_audio is not None else {}
+    body |= {"x_vector_only_mode": True} if x_vector_only else {}
     columns = (SpinnerColumn(), TextColumn("{task.completed:.1f} s of audio"), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -118,10 +153,14 @@ def data_url(recording: Path) -> str:
 
 def _tell(out: Path, spoken: Spoken, as_json: bool) -> None:
     if as_json:
-        print_json({"file": str(out), **{name: round(value, 3) for name, value in asdict(spoken).items()}})
+        times = {name: round(value, 3) for name, value in asdict(spoken).items() if name != "finish_reason"}
+        print_json({"file": str(out), **times, "finish_reason": spoken.finish_reason})
         return
     ratio = spoken.audio_s / spoken.total_s
-    print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {ratio:.0f} × real time")
+    speed = f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
+    print(f"{out}: {spoken.audio_s:.2f} s, first audio after {spoken.first_s * 1000:.0f} ms, {speed} × real time")
+    if spoken.finish_reason == "length":
+        sys.stderr.write("speechmill: a limit cut the speech off before its end\n")
 
 
 def _play(out: Path) -> None:

@@ -35,14 +35,13 @@ def up(
 ) -> None:
     """Start Valkey, an S3 server, the API, workers and Celery, and serve until Ctrl-C."""
     from speechmill.api.serve import check_port
-    from speechmill.cli.common import chosen_models, settings_from
+    from speechmill.cli.common import farm_settings
     from speechmill.workers.supervisor import Supervisor
 
-    models, own = chosen_models(model or [])
-    own += [f"models={json.dumps(models)}"] if models else []
-    own += [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
+    own = [f"api.host={host}"] * (host is not None) + [f"api.port={port}"] * (port is not None)
     own += [f"data_dir={json.dumps(str(data_dir))}"] * (data_dir is not None)
-    settings = settings_from(profile, [*(assignments or ()), *own])
+    settings = farm_settings(profile, model, [*(assignments or ()), *own])
+    _check_models(settings)
     check_port(settings.api.host, settings.api.port)
     _say(f"starting; logs are in {settings.data_dir / 'logs'}")
     supervisor = Supervisor(settings, _say)
@@ -54,6 +53,17 @@ def up(
         _say("stopping")
         supervisor.stop()
         _say("stopped")
+
+
+def _check_models(settings: "Settings") -> None:
+    """What the roles would end over. Raises ConfigError."""
+    from speechmill.api.farm import served_models
+    from speechmill.workers.worker import assign
+
+    served_models(settings)
+    for group in settings.workers:
+        if group.processes:
+            assign(settings, group.models, group.stages)
 
 
 def _serve(supervisor: "Supervisor", settings: "Settings", hello: Path | None, once: bool) -> None:
@@ -160,7 +170,8 @@ def _say_how(base: str, settings: "Settings") -> None:
     for card in served(settings.models):
         if card.licence.note:
             _say(f"{card.id}: {card.licence.note}")
-    fields = {"input": "It was a bright cold day in April.", **_who(settings), "response_format": "wav"}
+    named = {"model": settings.meant_model} if len(settings.models) > 1 and not settings.default_model else {}
+    fields = {"input": "It was a bright cold day in April.", **named, **_who(settings), "response_format": "wav"}
     body = json.dumps(fields, ensure_ascii=False)
     shown = " -H 'Authorization: Bearer KEY'" if asks else ""
     _say("serving until Ctrl-C; try:")

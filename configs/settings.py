@@ -5,8 +5,9 @@
 
 import json
 import os
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,6 +23,10 @@ OTHER_VARIABLES = (
     *(f"{PREFIX}{name}" for name in ("URL", "API_KEY", "WEBHOOK_SECRET", "FISH_KVCACHE_ATTN", "GOLDENS")),
 )
 """Ours, but no settings."""
+_PART = r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|[^."\'=]+'
+"""Of a key: quoted as in TOML, or bare; unlike TOML's own, bare ones may have slashes in them."""
+_KEY = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*=")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class SettingsError(Exception):
@@ -265,14 +270,30 @@ class Settings(BaseSettings):
 
 
 def _parse_set(assignment: str) -> tuple[list[str], Any]:
-    path, equals, text = assignment.partition("=")
-    if not equals or not path:
-        raise SettingsError(f"--set {assignment}: expected KEY=VALUE, such as api.port=8092")
+    key = _KEY.match(assignment)
+    if key is None:
+        such = "such as api.port=8092, or 'stages.\"hibari/decoder\".slots=2'"
+        raise SettingsError(f"--set {assignment}: expected KEY=VALUE, {such}")
+    text = assignment[key.end() :]
+    try:
+        path = [_unquoted(part) for part in re.findall(_PART, key[0])]
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"--set {assignment}: {error}") from None
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    return path.split("."), value
+    return path, value
+
+
+def _unquoted(part: str) -> str:
+    return str(tomllib.loads(f"part = {part}")["part"]) if part[0] in "\"'" else part
+
+
+def _dotted(path: Iterable[str | int]) -> str:
+    """A key as it is written: names with dots or slashes in them are quoted."""
+    parts = map(str, path)
+    return ".".join(part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in parts)
 
 
 def _nest(assignments: Sequence[str]) -> dict[str, Any]:
@@ -296,13 +317,34 @@ def _check_variables() -> None:
             raise SettingsError(f"settings: unknown variable {name}; sections take two underscores: {PREFIX}API__PORT")
 
 
+_TABLE = 'it must be a table, such as {"name": "value"}'
+_MEANT = {
+    "extra_forbidden": "there is no such setting",
+    "dict_type": _TABLE,
+    "model_type": _TABLE,
+    "model_attributes_type": _TABLE,
+    "path_type": "it must be a path",
+    "too_short": "the list is too short",
+    "too_long": "the list is too long",
+}
+"""What users are told where pydantic speaks of Python's types."""
+_SOME = '["one", "two"]'
+
+
+def _list_of(given: object) -> str:
+    """How a list of what was given for one is written."""
+    return _SOME if str(given)[:1] in "[{" else json.dumps([given], ensure_ascii=False, default=str)
+
+
 def _explain(error: ValidationError) -> str:
     """One line: which setting, and what is wrong with it."""
     faults = []
     for fault in error.errors():
-        message = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
-        where = ".".join(str(part) for part in fault["loc"])
-        faults.append(f"{where}: {message}" if where else message.removeprefix("Value error, "))
+        where = _dotted(fault["loc"])
+        message = _MEANT.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+        if fault["type"] == "tuple_type":
+            message = f"it must be a list, such as {_list_of(fault['input'])}"
+        faults.append(f"{where}: {message}" if where else message)
     return "; ".join(faults)
 
 
@@ -344,4 +386,4 @@ def load(profile: Path | None = None, assignments: Sequence[str] = ()) -> Settin
     except ValidationError as error:
         raise SettingsError(f"settings: {_explain(error)}") from error
     except PydanticSettingsError as error:
-        raise SettingsError(f"settings: {error}") from error
+        raise SettingsError(f"settings: {error}; variables hold lists and tables as JSON, such as {_SOME}") from error

@@ -1,6 +1,6 @@
 """Several texts in one call: each is spoken at the same time as the others, and fails alone (pip install httpx).
 
-python examples/batch.py [--url http://127.0.0.1:8091] [--key KEY] [FILE]      one text a line
+python examples/batch.py [--url http://127.0.0.1:8091] [--key KEY] [--model MODEL] [FILE]      one text a line
 """
 
 import argparse
@@ -17,16 +17,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speak up to 32 texts in one call.")
     parser.add_argument("--url", default="http://127.0.0.1:8091", help="where the farm is")
     parser.add_argument("--key", default="none", help="API key, where one is asked for")
+    parser.add_argument("--model", help="where several are served")
     parser.add_argument("file", nargs="?", type=Path, help="one text a line; without it, three of our own")
     given = parser.parse_args()
     texts = given.file.read_text(encoding="utf-8").splitlines() if given.file else TEXTS
 
     # What stands beside `items` holds for all of them; what an item says for itself goes before it.
+    shared = {"voice": "default", "response_format": "mp3"} | ({"model": given.model} if given.model else {})
     items = [{"input": text, "seed": index} for index, text in enumerate(texts)]
     answer = httpx.post(
         f"{given.url}/v1/audio/speech/batch",
         headers={"Authorization": f"Bearer {given.key}"},
-        json={"voice": "default", "response_format": "mp3", "items": items},
+        json={**shared, "items": items},
         timeout=600,
     )
     if answer.status_code != 200:

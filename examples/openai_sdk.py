@@ -1,13 +1,14 @@
 """The OpenAI SDK, pointed at a farm (pip install openai).
 
-python examples/openai_sdk.py [--url http://127.0.0.1:8091] [--key KEY] [--play]
+python examples/openai_sdk.py [--url http://127.0.0.1:8091] [--key KEY] [--model MODEL] [--play]
 """
 
 import argparse
 import subprocess
+import sys
 from pathlib import Path
 
-from openai import OpenAI
+from openai import APIError, OpenAI
 
 PLAYER = ("ffplay", "-loglevel", "error", "-nodisp", "-autoexit", "-f", "s16le", "-ar", "24000", "-i", "-")
 
@@ -46,12 +47,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speak through a farm with the OpenAI SDK.")
     parser.add_argument("--url", default="http://127.0.0.1:8091", help="where the farm is")
     parser.add_argument("--key", default="none", help="API key, where one is asked for")
+    parser.add_argument("--model", help="without it, the first that is served")
     parser.add_argument("--play", action="store_true", help="play the stream instead of writing it")
     given = parser.parse_args()
     with OpenAI(base_url=f"{given.url}/v1", api_key=given.key) as client:
-        model = next(iter(client.models.list())).id
-        whole_file(client, model)
-        stream(client, model, given.play)
+        try:
+            model = given.model or next(iter(client.models.list())).id
+            whole_file(client, model)
+            stream(client, model, given.play)
+        except APIError as error:  # `body` is what the farm says of it, where it has said anything
+            sys.exit(error.body["message"] if isinstance(error.body, dict) else error.message)
 
 
 if __name__ == "__main__":

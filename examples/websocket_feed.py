@@ -1,6 +1,7 @@
 """Words go in as they come, speech comes out as it is made, and whoever listens may interrupt (pip install websockets).
 
-python examples/websocket_feed.py [--url http://127.0.0.1:8091] [--key KEY] [--pace 0.15] [--barge-in]
+python examples/websocket_feed.py [--url http://127.0.0.1:8091] [--key KEY] [--model MODEL] [--pace 0.15]
+    [--barge-in]
 
 The words stand for what a speech recogniser or a language model says bit by bit; a real program feeds what it gets.
 """
@@ -59,12 +60,13 @@ async def speak(socket: ClientConnection, text: str, pace_s: float, barge_in: bo
     return bytes(audio)
 
 
-async def talk(url: str, key: str, pace_s: float, barge_in: bool) -> None:
+async def talk(url: str, key: str, model: str | None, pace_s: float, barge_in: bool) -> None:
     """A connection is kept for a whole conversation; every utterance follows one config."""
     address = f"{url.replace('http', 'ws', 1)}/v1/audio/speech/stream"
     async with connect(address, additional_headers={"Authorization": f"Bearer {key}"}) as socket:
         # Sentences are spoken as soon as they are whole, and their audio is sent while it is made.
         config = {"voice": "default", "response_format": "pcm", "sample_rate": 24_000}
+        config |= {"model": model} if model else {}
         config |= {"stream_audio": True, "split_granularity": "sentence"}
         await socket.send(json.dumps({"type": "session.config", **config}))
         heard = await speak(socket, TALK, pace_s, barge_in)
@@ -82,10 +84,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Feed words to a farm and hear them spoken.")
     parser.add_argument("--url", default="http://127.0.0.1:8091", help="where the farm is")
     parser.add_argument("--key", default="none", help="API key, where one is asked for")
+    parser.add_argument("--model", help="where several are served")
     parser.add_argument("--pace", type=float, default=0.15, metavar="SECONDS", help="between two words")
     parser.add_argument("--barge-in", action="store_true", help="interrupt the first utterance")
     given = parser.parse_args()
-    asyncio.run(talk(given.url, given.key, given.pace, given.barge_in))
+    asyncio.run(talk(given.url, given.key, given.model, given.pace, given.barge_in))
 
 
 if __name__ == "__main__":

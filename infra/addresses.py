@@ -83,6 +83,8 @@ class AddressPolicy:
     ports: frozenset[int] = frozenset(_PORTS.values())
     opened: tuple[Network, ...] = ()
     """Ranges that are reachable although they are not public."""
+    opened_by: str = "fetch.allowed_cidrs"
+    """The setting that names them, for who is refused."""
     resolve: Resolver = system_resolver
 
     @classmethod
@@ -106,9 +108,9 @@ class AddressPolicy:
         if url.userinfo:
             raise Forbidden("the URL must not hold a user name or password")
         if (_PORTS[url.scheme] if url.port is None else url.port) not in self.ports:
-            raise Forbidden("the URL's port is not allowed")
+            raise Forbidden("the URL's port is not among fetch.allowed_ports")
         if self.domains and host.casefold().rstrip(".") not in self.domains:
-            raise Forbidden("the URL's host is not allowed")
+            raise Forbidden("the URL's host is not among fetch.allowed_domains")
         return url
 
     async def addresses(self, url: httpx.URL) -> list[str]:
@@ -119,7 +121,7 @@ class AddressPolicy:
         if not found:
             raise OSError("the name has no address")
         if not all(map(self.allows, found)):
-            raise Forbidden("the URL leads to an address that is not public")
+            raise Forbidden(f"the URL leads to an address that is not public, and that {self.opened_by} does not open")
         return [str(address) for address in found]
 
     def allows(self, address: Address) -> bool:

@@ -41,8 +41,9 @@ class Poster:
         """Raises ConfigError for bad `webhooks.*` or `fetch.*`."""
         public = AddressPolicy.of(settings.fetch)
         self._public_ports = public.ports
-        opened = networks("webhooks.allowed_cidrs", settings.webhooks.allowed_cidrs)
-        self._policy = replace(public, ports=_EVERY_PORT, opened=opened, resolve=resolve)
+        setting = "webhooks.allowed_cidrs"
+        opened = networks(setting, settings.webhooks.allowed_cidrs)
+        self._policy = replace(public, ports=_EVERY_PORT, opened=opened, opened_by=setting, resolve=resolve)
         self._allow_http = settings.webhooks.allow_http
         self._timeout_s = settings.webhooks.timeout_s
 
@@ -91,7 +92,7 @@ class Poster:
     def _url(self, text: str) -> httpx.URL:
         url = self._policy.check_url(text)
         if url.scheme != "https" and not self._allow_http:
-            raise Forbidden("the URL must be https")
+            raise Forbidden("the URL must be https, unless the setting webhooks.allow_http is true")
         return url
 
     async def _addresses(self, url: httpx.URL) -> list[str]:
@@ -99,7 +100,7 @@ class Poster:
         found = await self._policy.addresses(url)
         port = url.port or (443 if url.scheme == "https" else 80)
         if port not in self._public_ports and not all(map(self._is_opened, found)):
-            raise Forbidden("the URL's port is not allowed")
+            raise Forbidden("the URL's port is not among fetch.allowed_ports")
         return found
 
     def _is_opened(self, address: str) -> bool:

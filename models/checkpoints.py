@@ -14,6 +14,21 @@ from speechmill.models.card import ModelCard
 from speechmill.models.registry import cards, has_engine
 
 
+def folder_named(name: str) -> Path | None:
+    """The folder that a user means by a name; None for what can only be a model's id.
+
+    Raises LookupError, in one line, for what is written as a path and leads to no folder.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    owner, slash, rest = name.partition("/")
+    as_path = name.startswith((".", "~")) or (slash and (not owner or not rest or "/" in rest or Path(owner).is_dir()))
+    if name not in cards() and as_path:
+        raise LookupError(f"no such folder: {name}")
+    return None
+
+
 def find_checkpoint(model: str, named: Mapping[str, Path]) -> Path | None:
     """The folder of a model's weights; None where this machine has none."""
     return named.get(model) or _cached(model)
@@ -25,7 +40,7 @@ def check_checkpoint(model: str, folder: Path) -> list[str]:
     if not has_engine(cards()[model]):
         raise LookupError(f"{folder} is a checkpoint of {model}, for which this version has no engine")
     findings: list[str] = import_module(f"speechmill.models.{family}.check").check(folder)
-    return findings
+    return list(dict.fromkeys(findings))  # a file that two parts are read from is at fault once
 
 
 def _cached(model: str) -> Path | None:

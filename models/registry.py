@@ -36,11 +36,11 @@ def require(card: ModelCard, checkpoint: Path | None) -> None:
     """Raises LookupError, in one line, for a model that this version cannot compute here."""
     if not has_engine(card):
         raise LookupError(f"model {card.id!r} has a card but no engine in this version; test.stand_in gives it a tone")
+    if checkpoint is not None and not checkpoint.is_dir():
+        raise LookupError(f"model {card.id!r}: no such folder: {checkpoint}")
     if checkpoint is None and not card.own_weights:
-        name = json.dumps(card.id)
-        raise LookupError(
-            f"model {card.id!r} needs its checkpoint: hf download {card.id}, or have checkpoints.{name} name its folder"
-        )
+        given = f"give its folder, as --model or in checkpoints.{json.dumps(card.id)}"
+        raise LookupError(f"model {card.id!r} needs its checkpoint: hf download {card.id}, or {given}")
 
 
 def has_engine(card: ModelCard) -> bool:

@@ -121,6 +121,10 @@ class CannotLoad(ValueError):
     """A stage cannot be loaded as it is configured; the text is one line that says why."""
 
 
+class NoDevice(CannotLoad):
+    """This machine has no such device. How to do without is the caller's to say."""
+
+
 class CheckpointError(CannotLoad):
     """A checkpoint cannot be used; the text is one line that names the file."""
 

@@ -60,15 +60,21 @@ class Child:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return lines[-1] if lines else "no word"
 
-    def told(self, name: str) -> Iterator[dict[str, Any]]:
-        """All events of this name in the log of the running process."""
+    def told(self, event: str) -> Iterator[dict[str, Any]]:
+        """What the running process has logged under this name."""
+        if not self.log.exists():  # the data folder may be gone
+            return
         with self.log.open("rb") as log:
             log.seek(self.log_start)
             for line in log:
                 with contextlib.suppress(ValueError):  # a traceback, or a line that is being written
-                    event = json.loads(line)
-                    if isinstance(event, dict) and event.get("event") == name:
-                        yield event
+                    told = json.loads(line)
+                    if isinstance(told, dict) and told.get("event") == event:
+                        yield told
+
+    def speaking(self) -> bool:
+        """Whether it had tasks or streams to finish when it was told to end."""
+        return any(told.get("held") or told.get("streams") for told in self.told("draining"))
 
 
 @dataclass(slots=True)
@@ -150,14 +156,19 @@ class Supervisor:
             child.process.terminate()  # type: ignore[union-attr]  # running
         until, told = time.monotonic() + patience_s, time.monotonic() + TELL_AFTER_S
         while running := [child for child in running if child.process and child.process.poll() is None]:
-            names = ", ".join(child.name for child in running if child.arguments[0] in ("api", "worker"))
-            if names and time.monotonic() > told:
+            if running and time.monotonic() > told:
                 told = float("inf")
-                self.say(f"{names}: finishing what is being spoken; press Ctrl-C again to stop at once")
+                self._tell_who_stays(running)
             if self.hurried or time.monotonic() > until:
                 for child in running:
                     child.process.kill()  # type: ignore[union-attr]
             time.sleep(POLL_S / 2)
+
+    def _tell_who_stays(self, running: list[Child]) -> None:
+        speaking = [child.name for child in running if child.speaking()]
+        names = ", ".join(speaking or (child.name for child in running))
+        doing = "finishing what is being spoken" if speaking else "stopping"
+        self.say(f"{names}: {doing}; press Ctrl-C again to stop at once")
 
     def _environment(self) -> Mapping[str, str]:
         """The children build their own settings; what only we know goes on top through variables."""

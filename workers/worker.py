@@ -25,7 +25,7 @@ from speechmill.infra.spill import Spill
 from speechmill.models.card import ModelCard, StageCard
 from speechmill.models.checkpoints import find_checkpoint
 from speechmill.models.registry import cards, has_engine, load_stage, require, served
-from speechmill.models.stage import CannotLoad, Stage, StageOptions
+from speechmill.models.stage import CannotLoad, NoDevice, Stage, StageOptions
 from speechmill.models.tone import stages as tone
 from speechmill.workers.assets import Assets
 from speechmill.workers.finish import Finish
@@ -44,6 +44,7 @@ DEAD = 70
 """Exit code (EX_SOFTWARE of sysexits.h) of a worker that cannot go on; it is started again."""
 FARM_SLOTS = 128
 UPLOADS = 4
+WITHOUT_GPU = 'a profile whose name ends in _cpu, or the stage\'s setting device = "cpu", does without'
 SWITCH_S = 0.0005
 """Python's default of 5 ms between thread switches is longer than a hop through Redis."""
 
@@ -122,6 +123,8 @@ def _refusals(pool: str, device: str) -> Iterator[None]:
     """Raises ConfigError, in one line, where a stage cannot be loaded: starting it again would not help."""
     try:
         yield
+    except NoDevice as error:
+        raise ConfigError(f"{pool}: {error}; {WITHOUT_GPU}") from None
     except CannotLoad as error:
         raise ConfigError(f"{pool}: {error}") from None
     except RuntimeError as error:

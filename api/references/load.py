@@ -90,7 +90,8 @@ def _local_root(farm: FarmState, caller: Caller, param: str) -> Path:
 
 def _forbidden(param: str) -> ApiError:
     """The same for every reason: it must not tell which paths there are."""
-    return ApiError(403, "local_media_forbidden", f"{param}: this file may not be read", param)
+    told = "this file may not be read; it must lie below media.local_root, and the key have the scope local_media"
+    return ApiError(403, "local_media_forbidden", f"{param}: {told}", param)
 
 
 def _read_local(source: str, root: Path, limits: Limits, param: str) -> bytes:

@@ -80,16 +80,24 @@ class Asker:
         """The card that `model` means, by id or alias, and the profile that goes with it. Raises ApiError."""
         farm, caller = self.farm, self.caller
         if not name and len(farm.models) > 1 and not farm.settings.default_model:
-            raise ApiError(400, "missing_required_parameter", "several models are served: name one", "model")
+            told = f"several models are served: name one of {self._served}"
+            raise ApiError(400, "missing_required_parameter", told, "model")
         card = farm.meant(name or farm.settings.meant_model)
         if card is None:
-            served = ", ".join(card.id for card in farm.models[:MOST_NAMED])
-            raise ApiError(404, "model_not_found", f"no model {name!r} is served here; there is {served}", "model")
+            told = f"no model {name!r} is served here; there is {self._served}"
+            raise ApiError(404, "model_not_found", told, "model")
         if caller.models and card.id not in caller.models and name not in caller.models:
             raise ApiError(403, "permission_denied", f"this key may not use {card.id}", "model")
         alias = farm.settings.aliases.get(name or "") if name != card.id else None
         default = farm.settings.api.default_profile
         return card, profile_of(self.connection, caller, default, alias.profile if alias else None)
+
+    @property
+    def _served(self) -> str:
+        """For messages: models by their ids, not too many of them."""
+        ids = [card.id for card in self.farm.models]
+        more = " and more, see GET /v1/models" if len(ids) > MOST_NAMED else ""
+        return ", ".join(ids[:MOST_NAMED]) + more
 
     @property
     def once(self) -> str:

@@ -25,8 +25,7 @@ def farm(
     """The farm beside its own engine in-process and beside the wheel's voice behind plain FastAPI."""
     from speechmill.cli.bench.farm import compare
 
-    levels = [int(level) for level in concurrency.split(",")]
-    figures = compare(levels, requests, rounds, assignments or [])
+    figures = compare(_numbers(concurrency, "--concurrency"), requests, rounds, assignments or [])
     if out is not None:
         out.write_text(json.dumps(figures, indent=2) + "\n")
 
@@ -119,13 +118,24 @@ def model(
 
     from speechmill.infra.errors import BadInput
     from speechmill.models.measure import measure
+    from speechmill.models.stage import CannotLoad, NoDevice
 
-    figures = []
+    figures, numbers = [], _numbers(batches, "--batches")
     try:
-        for figure in measure(family, size, device, [int(batch) for batch in batches.split(",")], threads):
+        for figure in measure(family, size, device, numbers, threads):
             print(figure, flush=True)
             figures.append(asdict(figure))
-    except (LookupError, ValueError) as error:
+    except NoDevice as error:
+        raise BadInput(f"{error}; --device cpu does without") from None
+    except (LookupError, CannotLoad) as error:
         raise BadInput(str(error)) from None
     if out is not None:
         out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _numbers(listed: str, option: str) -> list[int]:
+    """Raises BadParameter for what is no list of them."""
+    numbers = [part.strip() for part in listed.split(",")]
+    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        raise typer.BadParameter("whole numbers above 0, comma separated, such as 1,8,64", param_hint=option)
+    return list(map(int, numbers))

@@ -33,6 +33,7 @@ def book(
     ] = None,
     voice: Annotated[str, typer.Option(help="Who reads.")] = "default",
     model: Annotated[str | None, typer.Option(help="Model id; needed where several are served.")] = None,
+    instructions: Annotated[str | None, typer.Option(help="How to read, or what the voice is like.")] = None,
     speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Tempo.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Same seed, same reading.")] = 1,
     chapters: Annotated[str | None, typer.Option(metavar="1,3-5", help="Only these; numbers as --list tells.")] = None,
@@ -86,7 +87,8 @@ def book(
         )
         finish.check()
         facts = facts_of(farm, model, times_words=subtitles is not None)
-        request = request_of(facts, read.language, {"voice": voice, "model": model, "seed": seed, "speed": speed})
+        wishes = {"voice": voice, "model": model, "seed": seed, "speed": speed, "instructions": instructions}
+        request = request_of(facts, read.language, wishes)
         scenes = script_of(read.chapters, numbers, request, pauses)
         code = Call(farm, display, scenes, finish.read_by(narrator(facts, voice)), skip_failed, keep).carry_out()
     if code:

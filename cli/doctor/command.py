@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from speechmill.cli.remote import HERE, AsJson, Key, Remote, Url
-from speechmill.cli.roles import Assignments, Profile
+from speechmill.cli.roles import Assignments, Model, Profile
 from speechmill.cli.tables import print_json
 
 if TYPE_CHECKING:
@@ -20,15 +20,16 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def doctor(
     profile: Profile = None,
+    model: Model = None,
     assignments: Assignments = None,
     url: Url = HERE,
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Check this machine, and a farm if one answers; say what to do. Exit code 1 where something fails."""
-    from speechmill.cli.common import settings_from
+    from speechmill.cli.common import farm_settings
 
-    settings = settings_from(profile, assignments)
+    settings = farm_settings(profile, model, assignments)
     failed = False
     with Remote(url, key) as farm:
         for finding in _findings(settings, farm):

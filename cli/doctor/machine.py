@@ -15,6 +15,7 @@ from speechmill.configs.settings import Settings
 
 if TYPE_CHECKING:
     from speechmill.models.card import ModelCard
+    from speechmill.models.stage import StageOptions
 
 PYTHON = (3, 11)
 SCARCE_BYTES = 5 << 30
@@ -107,8 +108,30 @@ def check_models(settings: Settings) -> Iterator[Finding]:
             continue
         if importlib.util.find_spec("torch") is None:
             yield warn(f"model {name}", "not tried without torch", "see `torch`")
+        elif missing := _missing_device(settings, card):
+            yield missing
         else:
             yield _looked_at(card, checkpoint) if checkpoint is not None else _loaded(settings, card)
+
+
+def _missing_device(settings: Settings, card: "ModelCard") -> Finding | None:
+    from speechmill.models.common.device import usable_device
+    from speechmill.models.stage import CannotLoad
+    from speechmill.workers.worker import WITHOUT_GPU
+
+    for stage in card.stage_names:
+        try:
+            usable_device(_options(settings, card, stage).device)
+        except CannotLoad as error:
+            return fail(f"model {card.id}", f"{stage}: {error}", WITHOUT_GPU)
+    return None
+
+
+def _options(settings: Settings, card: "ModelCard", stage: str) -> "StageOptions":
+    from speechmill.configs.settings import StageOverride
+    from speechmill.workers.worker import stage_options
+
+    return stage_options(card.stage(stage), settings.stages.get(f"{card.id}/{stage}", StageOverride()))
 
 
 def _looked_at(card: "ModelCard", checkpoint: Path) -> Finding:
@@ -121,13 +144,11 @@ def _looked_at(card: "ModelCard", checkpoint: Path) -> Finding:
 
 
 def _loaded(settings: Settings, card: "ModelCard") -> Finding:
-    from speechmill.configs.settings import StageOverride
     from speechmill.models.registry import load_stage
-    from speechmill.workers.worker import stage_options
 
     check = f"model {card.id}"
     for stage in card.stages:
-        options = stage_options(stage, settings.stages.get(f"{card.id}/{stage.name}", StageOverride()))
+        options = _options(settings, card, stage.name)
         if options.device != "cpu":
             return warn(check, f"{stage.name} runs on {options.device}, and was not tried", "start a worker to see")
         try:

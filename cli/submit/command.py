@@ -31,6 +31,10 @@ def submit(
     out: Annotated[str, typer.Option("--out", "-o", help="A folder, or s3://bucket/prefix.")] = "speech",
     model: Annotated[str | None, typer.Option(help="Where an item names none.")] = None,
     voice: Annotated[str | None, typer.Option(help="Where an item names none.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of the text, where an item names none.")] = None,
+    instructions: Annotated[
+        str | None, typer.Option(help="How to speak, or what the voice is like, where an item does not say.")
+    ] = None,
     response_format: Annotated[
         Literal["wav", "mp3", "flac", "opus", "aac", "pcm"], typer.Option("--format", help="Where an item names none.")
     ] = "wav",
@@ -73,7 +77,8 @@ def submit(
     if dry_run and not sources:
         raise typer.BadParameter("without SOURCE there is nothing to estimate", param_hint="--dry-run")
     check_template(name_template)
-    request = {"model": model, "voice": voice, "response_format": response_format}
+    request = {"model": model, "voice": voice, "language": language, "instructions": instructions}
+    request["response_format"] = response_format
     terms = {"priority": priority, "webhook": {"url": webhook} if webhook else None}
     with Remote(url, key) as farm, Display(as_json) as display:
         call = Call(

@@ -108,7 +108,17 @@ class Fetcher:
             except _Damaged:
                 if not left:
                     raise
-        return Ended(name, "succeeded", job, int(result["duration_ms"]), sha256, size, result["seed"], stamp)
+        return Ended(
+            name,
+            "succeeded",
+            job,
+            duration_ms=int(result["duration_ms"]),
+            sha256=sha256,
+            bytes=size,
+            seed=result["seed"],
+            finish_reason=result["finish_reason"],
+            stamp=stamp,
+        )
 
     def _keep(self, name: str, path: str, size: int, sha256: str, media_type: str) -> int:
         digest, got = hashlib.sha256(), 0

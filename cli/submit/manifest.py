@@ -22,6 +22,7 @@ def shown(row: Row) -> dict[str, Any]:
         "sha256": row.sha256,
         "bytes": row.bytes,
         "seed": row.seed,
+        "finish_reason": row.finish_reason,
         "error": row.error,
     }
 

@@ -33,6 +33,7 @@ class Row:
     sha256: str | None
     bytes: int | None
     seed: int | None
+    finish_reason: str | None
     stamp: int | None
     """Of the file, as its output tells it."""
     error: str | None
@@ -57,6 +58,7 @@ class Ended:
     sha256: str | None = None
     bytes: int | None = None
     seed: int | None = None
+    finish_reason: str | None = None
     stamp: int | None = None
     error: str | None = None
 

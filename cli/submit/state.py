@@ -7,6 +7,7 @@ it. A window is written down before it is sent, so whoever finds it here can sen
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS items (
     sha256 TEXT,
     bytes INTEGER,
     seed INTEGER,
+    finish_reason TEXT,
     stamp INTEGER,
     error TEXT
 ) WITHOUT ROWID;
@@ -41,7 +43,8 @@ CREATE INDEX IF NOT EXISTS by_position ON items (run, position);
 CREATE INDEX IF NOT EXISTS unsent ON items (run, position) WHERE status = 'pending' AND window IS NULL;
 CREATE INDEX IF NOT EXISTS by_window ON items (window, custom_id);
 """
-_ANEW = "status='pending', window=NULL, job=NULL, duration_ms=NULL, sha256=NULL, bytes=NULL, seed=NULL, error=NULL"
+_OF_THE_END = ("job", "duration_ms", "sha256", "bytes", "seed", "finish_reason", "error")
+_ANEW = f"status='pending', window=NULL, {', '.join(f'{name}=NULL' for name in _OF_THE_END)}"
 _HERE = "run = (SELECT max(run) FROM items)"
 """Of the last call that named sources."""
 
@@ -229,15 +232,9 @@ class State:
         with self._db:
             self._db.execute("BEGIN")
             self._db.executemany(
-                "UPDATE items SET status=?, job=?, duration_ms=?, sha256=?, bytes=?, seed=?, stamp=?, error=?, "
-                "body=CASE WHEN ?='succeeded' THEN NULL ELSE body END WHERE folded=?",
-                [
-                    (
-                        *(one.status, one.job, one.duration_ms, one.sha256, one.bytes, one.seed, one.stamp, one.error),
-                        *(one.status, folded(one.name)),
-                    )
-                    for one in ends
-                ],
+                f"UPDATE items SET {', '.join(f'{name}=:{name}' for name in ('status', 'stamp', *_OF_THE_END))}, "
+                "body=CASE WHEN :status='succeeded' THEN NULL ELSE body END WHERE folded=:folded",
+                [{**asdict(one), "folded": folded(one.name)} for one in ends],
             )
         return [next(self._rows("folded = ?", folded(one.name))) for one in ends]
 

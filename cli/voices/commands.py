@@ -98,7 +98,7 @@ def precompute_voices(
             metavar="RECORDING…",
             exists=True,
             dir_okay=False,
-            help="Some seconds of one speaker each: NAME.wav becomes voice NAME, NAME.txt beside it holds its words.",
+            help="1 to 30 s of one speaker each: NAME.wav becomes voice NAME, NAME.txt beside it holds its words.",
         ),
     ],
     model: Annotated[str, typer.Option(help="Id of a model of the HF cache, or the folder of its checkpoint.")],

@@ -1,5 +1,6 @@
 """`speechmill voices precompute`: what a model derives from recordings, kept as a folder of voices."""
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ from speechmill.infra.errors import BadInput
 if TYPE_CHECKING:
     from speechmill.models.card import ModelCard
 
-Derive = Callable[[Path], bytes]
-"""From a recording to a safetensors file."""
+Derive = Callable[[Path, bytes], bytes]
+"""From a recording, whose name is for errors, to a safetensors file."""
 
 
 def precompute(
@@ -35,18 +36,22 @@ def precompute(
     words = {path: ref_text or _words_beside(path) for path in recordings}
     if mode == "icl" and (silent := [path.name for path in recordings if not words[path]]):
         raise BadInput(f"mode icl needs what is said in {silent[0]}: give --ref-text, or a text file beside it")
+    clips = {path: _clip(path) for path in recordings}
     derive = _deriver(card, checkpoint, mode, device)
-    return {path.stem: add_voice(out, card.family, path.stem, mode, words[path], derive(path)) for path in recordings}
+    return {
+        path.stem: add_voice(out, card.family, path.stem, mode, words[path], derive(path, clips[path]))
+        for path in recordings
+    }
 
 
 def _model(named: str) -> "tuple[ModelCard, Path]":
-    from speechmill.models.checkpoints import find_checkpoint, recognise
+    from speechmill.models.checkpoints import find_checkpoint, folder_named, recognise
     from speechmill.models.registry import require, served
 
     try:
-        model = recognise(Path(named)) if Path(named).is_dir() else named
-        (card,) = served([model])
-        checkpoint = Path(named) if Path(named).is_dir() else find_checkpoint(model, {})
+        folder = folder_named(named)
+        (card,) = served([recognise(folder) if folder else named])
+        checkpoint = folder or find_checkpoint(card.id, {})
         require(card, checkpoint)
     except LookupError as error:
         raise BadInput(str(error)) from None
@@ -63,19 +68,33 @@ def _words_beside(recording: Path) -> str:
         raise BadInput(f"{beside} cannot be read as UTF-8 text") from None
 
 
+def _clip(recording: Path) -> bytes:
+    """As a farm would hand it to the model, which refuses the same ones."""
+    from speechmill.api.errors import ApiError
+    from speechmill.api.references.decode import decode_clip
+    from speechmill.configs.settings import load
+
+    try:
+        return asyncio.run(decode_clip(recording.read_bytes(), load(), str(recording))).wav()
+    except ApiError as error:
+        raise BadInput(str(error)) from None
+
+
 def _deriver(card: "ModelCard", checkpoint: Path, mode: str, device: str) -> Derive:
     """The model's own `encode`, in this process."""
     from speechmill.models.registry import load_stage
-    from speechmill.models.stage import CannotLoad, Resume, SlotFailed, StageOptions, StageTask
+    from speechmill.models.stage import CannotLoad, NoDevice, Resume, SlotFailed, StageOptions, StageTask
 
     options = StageOptions(slots=1, device=device, threads=os.cpu_count() or 1, checkpoint=checkpoint)
     try:
         stage = load_stage(card, "encode", options)
+    except NoDevice as error:
+        raise BadInput(f"{error}; --device cpu does without") from None
     except CannotLoad as error:
         raise BadInput(str(error)) from None
 
-    def derive(recording: Path) -> bytes:
-        task = StageTask("precompute", 1, 0, "", "", 0, {"mode": mode}, {"clip": recording.read_bytes()})
+    def derive(recording: Path, clip: bytes) -> bytes:
+        task = StageTask("precompute", 1, 0, "", "", 0, {"mode": mode}, {"clip": clip})
         try:
             stage.open(0, task, Resume())
             made = stage.step([0])

@@ -18,6 +18,7 @@ from torch import Tensor
 from speechmill.models.stage import CheckpointError
 
 Shape = tuple[int, ...]
+_POINTER = b"version https://git-lfs"
 
 
 class Reader(Protocol):
@@ -62,8 +63,11 @@ class Safetensors:
                 for key in opened.keys():  # noqa: SIM118 (not a mapping)
                     self._files[key] = shard
                     self._shapes[key] = tuple(opened.get_slice(key).get_shape())
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             raise CheckpointError(f"cannot read {shard}: {error}") from None
+        except SafetensorError as error:
+            told = _as_pointer(shard) or f"it is cut off, or no safetensors file ({error}): download it again"
+            raise CheckpointError(f"cannot read {shard}: {told}") from None
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._shapes
@@ -111,11 +115,22 @@ def _unpickle(path: Path) -> dict[str, object]:
             mapped = file.read(2) == b"PK"  # older files are no archives and cannot be mapped
         loaded = torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"cannot read {path}: {_first_line(error)}") from None
+        raise CheckpointError(f"cannot read {path}: {_as_pointer(path) or _first_line(error)}") from None
     inner = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
     if not isinstance(inner, dict):
         raise CheckpointError(f"{path} holds no state dict")
     return inner
+
+
+def _as_pointer(path: Path) -> str:
+    """What is wrong with a file that git left in place of the real one; "" for any other."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_POINTER)) != _POINTER:
+                return ""
+    except OSError:
+        return ""
+    return "it is a git-lfs pointer, which names the file but is not it: download it again, or `git lfs pull`"
 
 
 def _first_line(error: Exception) -> str:

@@ -5,18 +5,18 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from speechmill.models.stage import CannotLoad, Stage, StageOptions
+from speechmill.models.stage import CannotLoad, NoDevice, Stage, StageOptions
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name. Raises CannotLoad, in one line, where there is none."""
+    """The device of that name. Raises CannotLoad for what names none, NoDevice where it is not there."""
     try:
         device = torch.device(name)
     except RuntimeError:
         raise CannotLoad(f"device {name!r} is none of cpu, cuda, cuda:N") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        without = 'a profile whose name ends in _cpu, or the stage\'s setting device = "cpu", does without'
-        raise CannotLoad(f"device {name!r} is not there; {without}")
+        count = torch.cuda.device_count()
+        raise NoDevice(f"device {name!r} is not there: this machine has {count or 'no'} GPU{'s' if count > 1 else ''}")
     return device
 
 

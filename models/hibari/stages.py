@@ -15,16 +15,16 @@ from speechmill.models.hibari.prosody import Prosody
 from speechmill.models.hibari.signal import HOP, NoiseKey
 from speechmill.models.hibari.text import Reader, Utterance
 from speechmill.models.hibari.weights import load_weights
-from speechmill.models.stage import Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
+from speechmill.models.stage import CannotLoad, Chunk, Emission, Mark, Resume, Stage, StageOptions, StageTask
 
 _PAUSE_FRAMES = 8
 _WARM_TASK = StageTask("warm", 0, 0, "Warmth, zzyx! Here.", "heart", 0)
 
 
 def load(name: str, options: StageOptions) -> Stage:
-    """Raises KeyError for a stage that the voice does not have, ValueError for a device that it does not run on."""
+    """Raises KeyError for a stage that the voice does not have, CannotLoad for a device that it does not run on."""
     if options.device != "cpu":
-        raise ValueError("hibari runs on the CPU only")
+        raise CannotLoad("hibari runs on the CPU only")
     torch.set_num_threads(options.threads)
     stages: dict[str, type[ProsodyStage | DecoderStage]] = {"prosody": ProsodyStage, "decoder": DecoderStage}
     return stages[name](options)

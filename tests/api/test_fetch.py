@@ -407,3 +407,13 @@ def test_validators_that_cannot_be_sent_back_are_left_out() -> None:
 def test_a_policy_says_why_without_saying_where() -> None:
     with pytest.raises(Forbidden, match="port"):
         AddressPolicy().check_url("http://intranet.example:8080/")
+
+
+def test_a_policy_names_the_setting_that_would_allow_it() -> None:
+    listed = AddressPolicy(domains=frozenset({"cdn.example"}))
+    for policy, url, setting in (
+        (AddressPolicy(), "http://example.com:8080/", "fetch.allowed_ports"),
+        (AddressPolicy(), "http://10.0.0.1/", "fetch.allowed_cidrs"),
+        (listed, "http://example.com/", "fetch.allowed_domains"),
+    ):
+        assert setting in str(refused(url, policy))

@@ -168,7 +168,10 @@ def test_what_is_no_file_below_the_root_is_one_and_the_same_error(rooted: Settin
         load(f"file://{root}/{name}", rooted)
     error = caught.value
     assert (error.status, error.code) == (403, "local_media_forbidden")
-    assert error.message == "items[2].ref_audio: this file may not be read"
+    assert error.message == (
+        "items[2].ref_audio: this file may not be read; it must lie below media.local_root, and the key have the scope "
+        "local_media"
+    )
 
 
 def test_local_files_are_on_this_machine_only(rooted: Settings, root: Path) -> None:

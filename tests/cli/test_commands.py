@@ -1,5 +1,6 @@
 """The commands without a farm: help, and one line for whatever goes wrong."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -14,11 +15,15 @@ from typer.testing import CliRunner
 
 from speechmill.cli.again import coming_back
 from speechmill.cli.bench.farm import free_port
+from speechmill.cli.common import settings_from
 from speechmill.cli.main import app
 from speechmill.cli.tables import show_fields, show_table
+from speechmill.configs.settings import PROFILES
 from speechmill.infra.embedded import EmbeddedValkey
 
 CONFIG_FAULT = 78
+GOLDENS = Path(__file__).parents[1] / "goldens" / "qwen3_tts"
+QWEN = "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
 HELP_OF_ALL = """
 import sys
 from typer.main import get_command
@@ -81,6 +86,32 @@ def test_an_unknown_setting_is_one_line(tmp_path: Path) -> None:
     assert_one_line(done, CONFIG_FAULT, "api.prot: there is no such setting")
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ('stages."hibar/decoder".slots=2', 'stages."hibar/decoder": it must be a model and its stage'),
+        ("stages.hibari.slots=2", 'stages."hibari": it must be a model and its stage'),
+        ('stages."hibari/talker".slots=2', 'stages."hibari/talker": hibari has no such stage; it has: '),
+        ("checkpoints.hibar=/data", 'checkpoints."hibar": unknown model; known: '),
+    ],
+)
+def test_a_setting_of_a_model_or_stage_that_nothing_knows_is_one_line(tmp_path: Path, given: str, told: str) -> None:
+    assert_one_line(speechmill("config", "--set", given, cwd=tmp_path), CONFIG_FAULT, told)
+
+
+def test_a_profile_and_variables_may_name_known_stages_only(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('[stages."hibar/decoder"]\nslots = 2\n')
+    from_file = speechmill("config", "--profile", "own.toml", cwd=tmp_path)
+    variables = {"SPEECHMILL_STAGES": '{"hibar/decoder": {"slots": 2}}'}
+    for done in (from_file, speechmill("config", cwd=tmp_path, **variables)):
+        assert_one_line(done, CONFIG_FAULT, 'stages."hibar/decoder": it must be a model')
+
+
+def test_profiles_of_the_package_name_models_and_stages_that_there_are() -> None:
+    for profile in PROFILES.glob("*.toml"):
+        settings_from(profile, [])
+
+
 def test_an_unreadable_profile_is_one_line(tmp_path: Path) -> None:
     done = speechmill("config", "--profile", "missing.toml", cwd=tmp_path)
     assert_one_line(done, CONFIG_FAULT, "cannot read profile missing.toml")
@@ -94,6 +125,43 @@ def test_a_role_without_its_server_says_what_to_set(tmp_path: Path) -> None:
 def test_an_unknown_model_is_one_line(tmp_path: Path) -> None:
     done = speechmill("worker", "--model", "nobody", cwd=tmp_path)
     assert_one_line(done, CONFIG_FAULT, "unknown model 'nobody'; known: ")
+
+
+def test_a_folder_or_model_that_there_is_not_starts_nothing(tmp_path: Path) -> None:
+    wrong = {"./none": "no such folder: ./none", "nobody": "unknown model 'nobody'; known: "}
+    for model, told in wrong.items():
+        done = speechmill("up", "--port", str(free_port()), "--model", model, cwd=tmp_path)
+        assert_one_line(done, CONFIG_FAULT, told)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("/none", "no such folder: /none"),
+        ("hibari", "hibari needs no checkpoint"),
+        ("nobody", "unknown model 'nobody'; known: "),
+        ("some/body", "hf download some/body puts it there"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_checked_is_one_line(tmp_path: Path, named: str, told: str) -> None:
+    assert_one_line(speechmill("models", "check", named, cwd=tmp_path, HF_HUB_CACHE="cache"), 1, told)
+
+
+def test_the_doctor_fails_a_stage_whose_device_is_not_there(tmp_path: Path) -> None:
+    devices = "".join(f'[stages."{QWEN}/{stage}"]\ndevice = "cpu"\n' for stage in ("talker", "codec", "encode"))
+    (tmp_path / "cpu.toml").write_text(devices)
+    (tmp_path / "gpu.toml").write_text(devices.replace("cpu", "cuda:99", 1))
+
+    def found(profile: str) -> tuple[str, str]:
+        options = ("--profile", profile, "--model", str(GOLDENS / "base"), "--url", f"http://127.0.0.1:{free_port()}")
+        done = speechmill("doctor", "--json", *options, cwd=tmp_path)
+        (finding,) = [one for one in map(json.loads, done.stdout.splitlines()) if one["check"] == f"model {QWEN}"]
+        return finding["level"], finding["what"] + finding["advice"]
+
+    assert found("cpu.toml")[0] == "ok"
+    level, told = found("gpu.toml")
+    assert (level, "talker: device 'cuda:99' is not there" in told, "_cpu" in told) == ("fail", True, True)
 
 
 def test_a_missing_package_is_one_line_that_says_how_to_get_it(valkey: EmbeddedValkey) -> None:

@@ -1,7 +1,9 @@
 """`speechmill up` end to end: it starts, speaks, mends itself and leaves nothing behind."""
 
+import json
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import threading
@@ -135,6 +137,22 @@ def test_a_model_that_needs_more_than_a_text_is_served_without_a_first_sentence(
         with pytest.raises(Refused, match="a recording is needed"):
             command._greet(base, tmp_path / "hello.wav", supervisor, once=True)
         server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("assignments", "named"),
+    [
+        ([], None),
+        (['models=["hibari", "auk"]'], "hibari"),
+        (['models=["auk", "hibari"]', "default_model=hibari"], None),
+    ],
+)
+def test_the_line_to_try_names_a_model_where_a_request_must(
+    assignments: list[str], named: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command._say_how("http://127.0.0.1:8091", load(assignments=assignments))
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert json.loads(words[words.index("-d") + 1]).get("model") == named
 
 
 def test_say_writes_what_the_farm_speaks(farm: Up) -> None:

@@ -65,6 +65,16 @@ def test_a_stage_is_named_with_its_model(tmp_path: Path) -> None:
     assert load(path).stages["hibari/decoder"].slots == 3
 
 
+@pytest.mark.parametrize("key", ['stages."Qwen/TTS-1.7B/talker".slots', "stages.'Qwen/TTS-1.7B/talker'.slots"])
+def test_a_name_with_dots_is_quoted_on_the_command_line_as_in_a_file(key: str) -> None:
+    assert load(assignments=[f"{key}=2"]).stages["Qwen/TTS-1.7B/talker"].slots == 2
+
+
+def test_a_name_without_dots_may_have_quotes_and_needs_none(tmp_path: Path) -> None:
+    for key in ('"a/b"', "a/b", '"a\\u002fb"'):
+        assert load(assignments=[f"checkpoints.{key}=/c=d"]).checkpoints == {"a/b": Path("/c=d")}
+
+
 @pytest.mark.parametrize(
     ("toml", "variables", "assignments", "told"),
     [
@@ -76,7 +86,18 @@ def test_a_stage_is_named_with_its_model(tmp_path: Path) -> None:
         ("", {}, ["api.port=many"], "api.port: "),
         ("", {}, ["api.port"], "expected KEY=VALUE"),
         ("", {}, ["api=1", "api.port=2"], "api is given a value by another --set"),
-        ("", {"SPEECHMILL_MODELS": "hibari"}, [], "models"),
+        ("", {}, ['stages."hibari/decoder.slots=2'], "expected KEY=VALUE"),
+        ("", {}, ['stages."hi\\bari/\\q".slots=2'], "Unescaped"),
+        ("", {}, ["stages.Qwen/TTS-1.7B.slots=2"], 'stages."Qwen/TTS-1".7B: there is no such setting'),
+        ("", {"SPEECHMILL_MODELS": "hibari"}, [], 'models" from'),
+        ("", {"SPEECHMILL_MODELS": "hibari"}, [], 'lists and tables as JSON, such as ["one", "two"]'),
+        ("", {}, ["voices.precomputed=voices"], 'voices.precomputed: it must be a list, such as ["voices"]'),
+        ("", {}, ["voices.precomputed=[voices]"], 'voices.precomputed: it must be a list, such as ["one", "two"]'),
+        ("[fetch]\nallowed_ports = 80", {}, [], "fetch.allowed_ports: it must be a list, such as [80]"),
+        ("", {}, ["models=[]"], "models: the list is too short"),
+        ("", {}, ["checkpoints=/models"], 'checkpoints: it must be a table, such as {"name": "value"}'),
+        ("", {}, ["checkpoints.hibari=[1]"], "checkpoints.hibari: it must be a path"),
+        ("", {}, ["api=1"], "api: it must be a table"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(

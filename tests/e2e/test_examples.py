@@ -42,7 +42,21 @@ def test_curl_prints_what_the_server_says_about_a_refusal(served: Farm, tmp_path
     command = [str(EXAMPLES / "curl.sh"), "--url", f"{served.base}/nowhere"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert said.returncode != 0
-    assert "not_found" in (tmp_path / "whole.mp3").read_text()
+    assert "not_found" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["curl.sh", "openai_sdk.py", "batch.py", "websocket_feed.py"])
+def test_a_model_can_be_named_and_a_refusal_is_one_message(served: Farm, tmp_path: Path, name: str) -> None:
+    if name == "openai_sdk.py":
+        pytest.importorskip("openai")
+    run(served, tmp_path, name, "--model", "hibari")
+    program = [] if name.endswith(".sh") else [sys.executable]
+    command = [*program, str(EXAMPLES / name), "--url", served.base, "--model", "nobody"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert said.returncode != 0
+    assert "no model 'nobody' is served here" in said.stderr
+    assert "Traceback" not in said.stderr
 
 
 def test_the_openai_sdk_writes_a_file_and_a_stream(served: Farm, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from speechmill.cli.main import app
 from speechmill.cli.voices.precompute import precompute
 from speechmill.infra.embedded import EmbeddedS3, EmbeddedValkey
 from speechmill.infra.keys import new_id
@@ -62,7 +64,7 @@ def farm(
     valkey: EmbeddedValkey, s3: EmbeddedS3, voices: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Farm]:
     farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("qwen"))
-    stages = {f"{model}/{stage}": CPU for model in MODELS.values() for stage in ("talker", "codec", "encode")}
+    stages = {f"{model}/{stage}": CPU for model in MODELS.values() for stage in cards()[model].stage_names}
     farm.settings |= {
         "SPEECHMILL_MODELS": json.dumps([*MODELS.values()]),
         "SPEECHMILL_CHECKPOINTS": json.dumps({MODELS[name]: str(folder) for name, folder in CHECKPOINTS.items()}),
@@ -217,3 +219,23 @@ def test_what_a_checkpoint_is_not_made_for_is_refused(farm: Farm) -> None:
     ):
         status, told = refusal(farm, body(name, "Hi.", 1, 5, **fields))
         assert (status, told) == (400, code), (name, fields.keys())
+
+
+def test_commands_say_what_a_checkpoint_asks_for_and_tell_whether_a_limit_cut_it_off(
+    farm: Farm, tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, arguments, env={"SPEECHMILL_URL": farm.base})
+        assert done.exit_code == 0, done.exception
+        return done.stdout
+
+    clip, source, out = tmp_path / "anna.wav", tmp_path / "lines.jsonl", tmp_path / "out"
+    clip.write_bytes(CLIP)
+    clone = ("--model", MODELS["base"], "--ref-audio", str(clip), "--x-vector-only")
+    said = json.loads(run("say", "Hi.", *clone, "-o", str(tmp_path / "a.wav"), "--json"))
+    source.write_text('{"input": "Hi.", "max_new_tokens": 2}\n')
+    described = ("--model", MODELS["voice_design"], "--instructions", "A calm old man.", "--language", "English")
+    run("submit", str(source), "--out", str(out), *described)
+    (line,) = map(json.loads, (out / "manifest.jsonl").read_text().splitlines())
+    assert said["finish_reason"] in ("stop", "length")
+    assert (line["status"], line["finish_reason"]) == ("succeeded", "length")

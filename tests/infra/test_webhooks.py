@@ -322,6 +322,19 @@ def test_events_are_sent_nowhere_else(url: str, to: tuple[str, ...], opened: dic
     assert "10.0.0.1" not in answer.error
 
 
+@pytest.mark.parametrize(
+    ("url", "setting"),
+    [
+        ("http://example.com/x", "webhooks.allow_http"),
+        ("https://10.0.0.1/x", "webhooks.allowed_cidrs"),
+        ("https://8.8.8.8:9999/x", "fetch.allowed_ports"),
+    ],
+)
+def test_what_is_not_sent_to_is_told_with_the_setting_that_would_allow_it(url: str, setting: str) -> None:
+    with pytest.raises(Forbidden, match=setting):
+        asyncio.run(poster().check(url))
+
+
 def test_a_range_that_is_none_is_an_error_of_the_settings() -> None:
     with pytest.raises(ConfigError, match=r"webhooks\.allowed_cidrs"):
         poster(allowed_cidrs=("10.0.0.0/64",))

@@ -209,3 +209,11 @@ def test_a_file_that_is_none_is_one_line(read: Make, content: bytes, tmp_path: P
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=f"^cannot read {path}: .*$"):
         read(path)
+
+
+@pytest.mark.parametrize("read", [Safetensors, StateDict])
+def test_a_file_that_git_lfs_has_not_fetched_is_told_as_such(read: Make, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n")
+    with pytest.raises(CheckpointError, match=f"^cannot read {path}: it is a git-lfs pointer, .*: download it again"):
+        read(path)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from speechmill.models.card import ModelCard, read_cards
-from speechmill.models.checkpoints import find_checkpoint, recognise
+from speechmill.models.checkpoints import find_checkpoint, folder_named, recognise
 from speechmill.models.registry import cards, require, served
 
 QWEN = "Qwen/Qwen3-TTS-12Hz-"
@@ -179,15 +179,37 @@ def test_a_card_that_contradicts_itself_is_refused(changes: dict[str, Any], mess
         read_cards(family(id="a", **changes))
 
 
-def test_an_unknown_model_and_one_that_nothing_computes_are_told_in_one_line() -> None:
+def test_an_unknown_model_and_one_that_nothing_computes_are_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match=r"^unknown model 'nobody'; known: .*hibari"):
         served(["hibari", "nobody"])
     with pytest.raises(LookupError, match=r"^model 'zai-org/GLM-TTS' has a card but no engine.*test\.stand_in"):
-        require(cards()["zai-org/GLM-TTS"], Path("checkpoint"))
+        require(cards()["zai-org/GLM-TTS"], tmp_path)
     with pytest.raises(LookupError, match=rf'^model \'{FISH}\' needs its checkpoint: .* checkpoints\."{FISH}"'):
         require(cards()[FISH], None)
-    require(cards()[FISH], Path("checkpoint"))
+    with pytest.raises(LookupError, match=rf"^model '{FISH}': no such folder: .*/none$"):
+        require(cards()[FISH], tmp_path / "none")
+    require(cards()[FISH], tmp_path)
     require(cards()["hibari"], None)
+
+
+@pytest.mark.parametrize("name", ["/none", "./none", "../none", "~/none", "none/", "here/none", "a/b/c"])
+def test_what_is_written_as_a_path_must_be_a_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    with pytest.raises(LookupError, match=f"^no such folder: {name}$"):
+        folder_named(name)
+
+
+def test_a_folder_is_meant_before_a_model_and_a_model_before_a_missing_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Path(FISH).parent.mkdir()
+    assert [folder_named(name) for name in (FISH, "hibari", "nobody", "no/body")] == [None] * 4
+    Path(FISH).mkdir()
+    assert folder_named(FISH) == Path(FISH)
+    assert folder_named(f"~/{FISH}") == tmp_path / FISH
 
 
 def test_a_checkpoint_is_found_by_name_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from driving import drive, length, payload, task
 from goldens import Goldens
 
+from speechmill.models.checkpoints import check_checkpoint, recognise
 from speechmill.models.common.engine.model import Request
 from speechmill.models.common.engine.stage import TalkerStage, read_codes
 from speechmill.models.qwen3_tts import defaults
@@ -335,6 +336,12 @@ def test_tensors_that_do_not_fit_are_told_by_name(broken: Path) -> None:
     assert any(f"layers.{shape.layers}.input_layernorm.weight" in found for found in findings)
     with pytest.raises(CannotLoad, match=r"gate_proj\.weight is \["):
         load("talker", StageOptions(slots=1, checkpoint=broken))
+
+
+def test_a_file_that_two_parts_are_read_from_is_told_once(broken: Path) -> None:
+    (broken / "model.safetensors").write_bytes(b"cut off")
+    (found,) = check_checkpoint(recognise(broken), broken)
+    assert found.startswith(f"cannot read {broken / 'model.safetensors'}: it is cut off")
 
 
 def test_a_talker_beside_another_codec_is_one_line(broken: Path) -> None:

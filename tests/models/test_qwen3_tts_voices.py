@@ -45,8 +45,9 @@ def values(name: str) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 @pytest.fixture
-def recordings(tmp_path: Path) -> list[Path]:
-    """Those of the goldens, as users have them."""
+def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Those of the goldens, as users have them; they last less than a second."""
+    monkeypatch.setenv("SPEECHMILL_LIMITS__REF_AUDIO_SECONDS", "[0.5, 30]")
     inputs = RECORDED["inputs"]
     paths = []
     for name, key in (("anna", "ref_audio"), ("ben", "ref_audio_2")):
@@ -100,10 +101,16 @@ def test_what_cannot_become_a_voice_is_said_in_a_line(recordings: list[Path], tm
     assert "what is said in anna.wav" in refused("precompute", *recordings, *asked)
     assert "holds for one recording" in refused("precompute", *recordings, *asked, "--ref-text", "Hi.")
     recordings[1].write_bytes(b"no sound")
-    assert "the recording cannot be read" in refused("precompute", recordings[1], *asked)
+    assert f"{recordings[1]} cannot be used: it is no wav" in refused("precompute", recordings[1], *asked)
+    for seconds, told in ((0.4, "lasts less than 0.5 s"), (31, "lasts more than 30 s")):
+        soundfile.write(recordings[1], np.zeros(int(seconds * 8000)), 8000)
+        assert f"{recordings[1]} {told}" in refused("precompute", recordings[1], *asked)
     assert "takes no precomputed voices" in refused(
         "precompute", recordings[0], "--model", GOLDENS.folder / "voice_design", "-o", out
     )
+    assert "no such folder: ./none" in refused("precompute", recordings[0], "--model", "./none", "-o", out)
+    away = ("--mode", "xvec", "--device", "cuda:99")
+    assert "; --device cpu does without" in refused("precompute", recordings[0], *asked, *away)
     assert not out.exists()
 
 

@@ -69,6 +69,16 @@ def test_stages_that_nothing_has_are_refused_with_those_that_there_are(stages: l
         assign(settings(stand_in=True), (), stages)
 
 
+def test_a_device_that_is_not_there_is_one_line_that_says_how_to_do_without() -> None:
+    checkpoint = Path(__file__).parents[1] / "goldens" / "qwen3_tts" / "base"
+    model = "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
+    given = [f'checkpoints."{model}"={checkpoint}', f'stages."{model}/talker".device=cuda:99']
+    with pytest.raises(ConfigError, match=r"^Qwen/.*/talker: device 'cuda:99' is not there.*ends in _cpu"):
+        model_runner(load(assignments=given), cards()[model], "talker")
+    with pytest.raises(ConfigError, match=r"^hibari/decoder: hibari runs on the CPU only$"):
+        model_runner(load(assignments=["stages.hibari/decoder.device=cuda"]), cards()["hibari"], "decoder")
+
+
 def test_a_loop_with_nothing_else_to_do_goes_on_when_the_pace_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "IDLE_S", 1000.0)
     runner = model_runner(settings(stand_in=True, pace=0.2), cards()[MODEL], "codec")

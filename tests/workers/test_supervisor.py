@@ -1,13 +1,18 @@
 """What the supervisor says when it cannot go on."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from speechmill.configs.settings import load
 from speechmill.infra.precomputed import SKIPPED
+from speechmill.workers import supervisor as supervisor_module
 from speechmill.workers.supervisor import Child, ChildFailed, Supervisor
+
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 
 
 def test_a_data_folder_that_vanished_is_one_clear_line(tmp_path: Path) -> None:
@@ -37,3 +42,28 @@ def test_voices_that_the_api_skips_are_told(tmp_path: Path) -> None:
     log.write_text(json.dumps({"event": "started"}) + "\n" + json.dumps(event) + "\n")
     told = list(Supervisor(load(), lambda line: None, [Child("api", ("api",), log)]).skipped())
     assert told == ["voice anna of voices is skipped: its file is not there"]
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ((3, 0), "worker-0: finishing what is being spoken; press Ctrl-C again to stop at once"),
+        ((0, 0), "worker-0, worker-1: stopping; press Ctrl-C again to stop at once"),
+    ],
+)
+def test_who_is_slow_to_end_is_said_to_speak_only_where_it_does(
+    held: tuple[int, int], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "TELL_AFTER_S", 0.0)
+    said: list[str] = []
+    supervisor = Supervisor(load(), said.append)
+    for index, count in enumerate(held):
+        child = Child(f"worker-{index}", ("worker",), tmp_path / f"{index}.log")
+        child.log.write_text(json.dumps({"event": "draining", "held": count}) + "\n")
+        child.process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
+        assert child.process.stdout is not None
+        child.process.stdout.readline()
+        child.process.stdout.close()
+        supervisor.children.append(child)
+    supervisor._end(supervisor.children, patience_s=0.5)
+    assert said == [told]
