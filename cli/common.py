@@ -44,7 +44,7 @@ def _check_names(settings: Settings) -> None:
 def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ids of models that are named by id or by the folder of a checkpoint, and the settings that say where these are.
 
-    Raises ConfigError for a folder that there is not, or that holds no checkpoint.
+    Raises ConfigError for a folder that there is not, or that holds no checkpoint, and for two of one model.
     """
     from speechmill.models.checkpoints import folder_named, recognise
 
@@ -57,6 +57,8 @@ def chosen_models(models: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(str(error)) from None
         if folder:
             places.append(f"checkpoints.{json.dumps(ids[-1])}={json.dumps(str(folder.absolute()))}")
+    if twice := [model for model in ids if ids.count(model) > 1]:
+        raise ConfigError(f"{twice[0]} is named twice; a farm serves one checkpoint of each model")
     return ids, places
 
 

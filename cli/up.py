@@ -130,7 +130,8 @@ def _greet(base: str, hello: Path, supervisor: "Supervisor", once: bool) -> None
     began = time.monotonic()
     try:
         with _passing_key(supervisor) as key, Remote(base, key) as farm:
-            spoken = fetch(farm, {"input": HELLO, "model": supervisor.settings.meant_model}, hello)
+            settings = supervisor.settings
+            spoken = fetch(farm, {"input": HELLO, "model": settings.meant_model, **_described(settings)}, hello)
     except Refused as refusal:
         if once or refusal.status != 400:
             raise
@@ -183,12 +184,17 @@ def _who(settings: "Settings") -> dict[str, str]:
     """What a request to the farm's model needs to say who speaks."""
     from speechmill.models.registry import cards
 
-    can = cards()[settings.meant_model].parameters
-    if can.instructions == "required":
-        return {"instructions": "A calm old man."}
-    if can.ref_audio == "required":
+    if cards()[settings.meant_model].parameters.ref_audio == "required":
         return {"ref_audio": "data:audio/wav;base64,…", "ref_text": "What is said in it."}
-    return {"voice": "default"}
+    return _described(settings) or {"voice": "default"}
+
+
+def _described(settings: "Settings") -> dict[str, str]:
+    """The voice, to a model that makes it from a description."""
+    from speechmill.models.registry import cards
+
+    can = cards()[settings.meant_model].parameters
+    return {"instructions": "A calm old man."} if can.instructions == "required" else {}
 
 
 def _say(line: str) -> None:

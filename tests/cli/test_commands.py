@@ -132,6 +132,8 @@ def test_a_folder_or_model_that_there_is_not_starts_nothing(tmp_path: Path) -> N
     for model, told in wrong.items():
         done = speechmill("up", "--port", str(free_port()), "--model", model, cwd=tmp_path)
         assert_one_line(done, CONFIG_FAULT, told)
+    twice = ("--model", str(GOLDENS / "base"), "--model", QWEN)
+    assert_one_line(speechmill("up", *twice, cwd=tmp_path), CONFIG_FAULT, f"{QWEN} is named twice")
     assert list(tmp_path.iterdir()) == []
 
 

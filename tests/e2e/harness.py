@@ -89,6 +89,16 @@ class Farm:
 
         eventually(ready, START_S, "the API is ready")
 
+    def await_started(self, name: str) -> None:
+        """The worker that has this name now takes tasks."""
+        control, mine = self.client.server("control"), f"-{self.processes[name].pid}-".encode()
+
+        def is_known() -> bool:
+            pools = control.scan_iter(self.client.keys.workers("*"))
+            return any(mine in worker for pool in pools for worker in control.zrange(pool, 0, -1))
+
+        eventually(is_known, START_S, f"{name} is up")
+
     def leased(self, stage: str) -> int:
         """Tasks of the stage that workers hold now."""
         pool = f"farm/{stage}" if stage in ("finish", "store") else f"hibari/{stage}"

@@ -85,6 +85,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(farm: Farm, victi
     wanted = heard(farm, asked)
     kill_at = DRAWN.randint(1, len(wanted) // 2)
     assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
+    farm.await_started(victim)
 
 
 def test_text_that_would_be_taken_for_control_tokens_and_half_a_reference_are_refused(farm: Farm) -> None:

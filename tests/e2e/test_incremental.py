@@ -111,6 +111,7 @@ def test_a_talker_that_is_killed_in_the_middle_changes_no_sample(farm: Farm, who
         client.say("input.text", text=TEXT[60:])
         client.say("input.done")
         assert heard + rest_of(client) == whole
+    farm.await_started("talker")
 
 
 @pytest.mark.parametrize("leaves", [False, True])

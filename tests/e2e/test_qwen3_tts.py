@@ -134,6 +134,8 @@ def test_workers_that_are_killed_in_the_middle_change_nothing(farm: Farm) -> Non
     wanted = heard(farm, asked)
     kill_at = DRAWN.randint(1, len(wanted) // 2)
     assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
+    for victim in victims:
+        farm.await_started(victim)
 
 
 @pytest.mark.parametrize("name", ["base", "custom_voice"])
