@@ -17,9 +17,9 @@ def farm(valkey: EmbeddedValkey, s3: EmbeddedS3, prefix: str, tmp_path: Path) ->
     farm.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def served(valkey: EmbeddedValkey, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    """A whole farm with an API, shared by a module's tests."""
+    """A whole farm with an API, for tests that leave it as it is."""
     farm = Farm(valkey, s3, new_id("t"), tmp_path_factory.mktemp("served"))
     farm.start_api()
     farm.start_worker()
