@@ -52,6 +52,22 @@ def heard_by_somebody_who(act: Callable[[], None], after: int, farm: Farm, asked
     return bytes(made)
 
 
+def assert_nothing_changes_when_workers_are_killed(farm: Farm, asked: dict[str, Any], chance: random.Random) -> None:
+    """Talker and codec, in either order, in the first half of what is heard."""
+    victims = chance.sample(["talker", "codec"], 2)
+
+    def others() -> None:
+        for victim in victims:
+            farm.kill(victim)
+            farm.start_worker(WORKERS[victim], victim)
+
+    wanted = heard(farm, asked)
+    kill_at = chance.randint(1, len(wanted) // 2)
+    assert_same_pcm(heard_by_somebody_who(others, kill_at, farm, asked), wanted)
+    for victim in victims:
+        farm.await_started(victim)
+
+
 def assert_each_as_alone(farm: Farm, asked: Sequence[dict[str, Any]], chance: random.Random) -> None:
     """Requests that come and go beside each other sound as each does by itself."""
     alone = [heard(farm, one) for one in asked]

@@ -18,9 +18,9 @@ from .harness import Farm, assert_same_pcm
 from .speaking import (
     WORKERS,
     assert_each_as_alone,
+    assert_nothing_changes_when_workers_are_killed,
     data_url,
     heard,
-    heard_by_somebody_who,
     noise,
     refusal,
     spoken_in_process,
@@ -75,17 +75,8 @@ def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(fa
     assert_each_as_alone(farm, asked, DRAWN)
 
 
-@pytest.mark.parametrize("victim", ["talker", "codec"])
-def test_a_worker_that_is_killed_in_the_middle_changes_nothing(farm: Farm, victim: str) -> None:
-    def another() -> None:
-        farm.kill(victim)
-        farm.start_worker(WORKERS[victim], victim)
-
-    asked = body("This goes on for a while, whoever dies.", 11, 150)
-    wanted = heard(farm, asked)
-    kill_at = DRAWN.randint(1, len(wanted) // 2)
-    assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
-    farm.await_started(victim)
+def test_workers_that_are_killed_in_the_middle_change_nothing(farm: Farm) -> None:
+    assert_nothing_changes_when_workers_are_killed(farm, body("This goes on for a while, whoever dies.", 11, 150), DRAWN)
 
 
 def test_text_that_would_be_taken_for_control_tokens_and_half_a_reference_are_refused(farm: Farm) -> None:

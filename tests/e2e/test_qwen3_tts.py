@@ -24,9 +24,9 @@ from .speaking import (
     WORKERS,
     answer,
     assert_each_as_alone,
+    assert_nothing_changes_when_workers_are_killed,
     data_url,
     heard,
-    heard_by_somebody_who,
     noise,
     refusal,
     spoken_in_process,
@@ -122,20 +122,9 @@ def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(fa
 
 
 def test_workers_that_are_killed_in_the_middle_change_nothing(farm: Farm) -> None:
-    """Of a clone in context: the codec has heard its reference before. The talker dies first, or the codec does."""
-    victims = DRAWN.sample(["talker", "codec"], 2)
-
-    def another() -> None:
-        for victim in victims:
-            farm.kill(victim)
-            farm.start_worker(WORKERS[victim], victim)
-
+    """Of a clone in context: the codec has heard its reference before."""
     asked = body("base", "This goes on for a while.", 11, 80, ref_audio=data_url(CLIP), ref_text=WORDS)
-    wanted = heard(farm, asked)
-    kill_at = DRAWN.randint(1, len(wanted) // 2)
-    assert_same_pcm(heard_by_somebody_who(another, kill_at, farm, asked), wanted)
-    for victim in victims:
-        farm.await_started(victim)
+    assert_nothing_changes_when_workers_are_killed(farm, asked, DRAWN)
 
 
 @pytest.mark.parametrize("name", ["base", "custom_voice"])
