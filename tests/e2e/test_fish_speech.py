@@ -76,7 +76,8 @@ def test_requests_that_come_and_go_beside_each_other_sound_as_each_does_alone(fa
 
 
 def test_workers_that_are_killed_in_the_middle_change_nothing(farm: Farm) -> None:
-    assert_nothing_changes_when_workers_are_killed(farm, body("This goes on for a while, whoever dies.", 11, 150), DRAWN)
+    asked = body("This goes on for a while, whoever dies.", 11, 150)
+    assert_nothing_changes_when_workers_are_killed(farm, asked, DRAWN)
 
 
 def test_text_that_would_be_taken_for_control_tokens_and_half_a_reference_are_refused(farm: Farm) -> None:
