@@ -1,7 +1,6 @@
 """Sample-rate conversion. Codes depend on the filter, so each model has the one that it was made with."""
 
 import math
-from functools import cache
 
 import soxr
 import torch
@@ -10,8 +9,6 @@ from torch.nn import functional as fn
 
 _TILE = 64
 """Neighbouring outputs that are made by one product."""
-_STEPS = 8192
-"""Of the filter's table, for each zero crossing: a line between two is as good as float32."""
 _CROSSINGS = 6
 """Half of the filter's length, in zero crossings."""
 _CUTOFF = 0.99
@@ -59,17 +56,8 @@ def _weights(cutoff: float, reach: int, past: Tensor) -> Tensor:
     An output stands `past` samples, [outputs] float64 from 0 to 1, behind the middle one.
     """
     distance = torch.arange(-reach, reach + 1, dtype=torch.float64) - past[:, None]
-    place = (distance * cutoff).abs().clamp(max=_CROSSINGS) * _STEPS
-    below, table = place.long(), _table()
-    return (table[below].lerp(table[below + 1], place - below) * cutoff).float()
-
-
-@cache
-def _table() -> Tensor:
-    """The filter from its middle on. Rates without a common divisor want it in more places than can be computed."""
-    crossings = torch.arange(_CROSSINGS * _STEPS + 2, dtype=torch.float64) / _STEPS
-    crossings = crossings.clamp(max=_CROSSINGS)
-    return torch.sinc(crossings) * torch.cos(crossings / _CROSSINGS * math.pi / 2).square()
+    crossings = (distance * cutoff).clamp(-_CROSSINGS, _CROSSINGS)
+    return (torch.sinc(crossings) * torch.cos(crossings / _CROSSINGS * math.pi / 2).square() * cutoff).float()
 
 
 def _spread(weights: Tensor, starts: Tensor) -> Tensor:
