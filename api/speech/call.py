@@ -70,9 +70,8 @@ class SpeechCall:
         self.order = wanted
         self.job = new_id("job")
         self.timing = Timing()
-        self.done = False
         self.finish_reason = ""
-        """`stop` or `length`, once it is done; else empty."""
+        """`stop` or `length`, once all has been heard; empty before."""
         self.allowance = Allowance(farm, caller, self.job, wanted.chars)
         self._route = route
         self._caller = caller
@@ -211,7 +210,7 @@ class SpeechCall:
         if chunk.payload:
             self.timing.note((chunk.end - chunk.start) / self.order.request.sample_rate)
         if chunk.trailer is not None:
-            self.done, self.finish_reason = True, finish_reason(chunk.trailer)
+            self.finish_reason = finish_reason(chunk.trailer)
         return chunk
 
     def _late(self, at_deadline: bool) -> ApiError:
@@ -229,14 +228,14 @@ class SpeechCall:
         if self._holding is not None:
             await ended(self._holding)
         keeps_on = self.order.detached and self._reason == "client"
-        if self._submitted and not self.done and not self._failed and not keeps_on:
+        if self._submitted and not self.finish_reason and not self._failed and not keeps_on:
             code = REASONS[self._reason]
             self.farm.cancel_soon(self.job, self._reason, problem(code, "the request was ended early"))
         await self._stack.aclose()
         if self._text is not None and not self._submitted:
             with contextlib.suppress(RedisError):
                 await self.farm.client.run(self._text.discard())
-        if self.done:
+        if self.finish_reason:
             with contextlib.suppress(RedisError):
                 await self.note_queue()
         await self.allowance.settle(accepted=self._submitted, audio_s=self.timing.audio_s)
@@ -259,7 +258,7 @@ class SpeechCall:
         metrics.requests.labels(*labels).inc()
         took_s = time.monotonic() - timing.accepted
         metrics.total.labels(model, wanted.mode).observe(took_s)
-        if self.done and timing.audio_s:
+        if self.finish_reason and timing.audio_s:
             metrics.rtf.labels(model).observe(took_s / timing.audio_s)
         metrics.audio.labels(model).inc(timing.audio_s)
         if timing.first:
