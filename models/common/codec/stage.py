@@ -33,6 +33,7 @@ class CodecStage:
         self.memory = memory
         self._decoder, self._reference = decoder, reference
         self._options = options
+        self._entries = torch.tensor(decoder.codebooks)
         self._most = STEP_FRAMES[decoder.device.type]
         self._slots: dict[int, Playback] = {}
 
@@ -68,7 +69,7 @@ class CodecStage:
 
     def _usable(self, slot: int, codes: Tensor) -> Tensor:
         """The codes. Raises SlotFailed for those that the decoder has not."""
-        beyond = codes[codes >= torch.tensor(self._decoder.codebooks)]
+        beyond = codes[codes >= self._entries]
         if len(beyond):
             raise SlotFailed(slot, f"code {int(beyond[0])} is none of the codec's")
         return codes
